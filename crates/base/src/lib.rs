@@ -1,0 +1,15 @@
+//! What every other crate stands on: error classes, backoff, the clock, the owner of tasks.
+//!
+//! No network, no store, no environment: those belong to the crates above.
+
+pub mod backoff;
+pub mod class;
+pub mod clock;
+pub mod secret;
+pub mod tasks;
+
+pub use backoff::Backoff;
+pub use class::ErrorClass;
+pub use clock::Clock;
+pub use secret::Secret;
+pub use tasks::Tasks;
