@@ -19,7 +19,8 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// Every class, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::RetryableTransient, Self::Conflict, Self::ValidationFailure, Self::Fatal];
+    pub const ALL: [Self; 4] =
+        [Self::RetryableTransient, Self::Conflict, Self::ValidationFailure, Self::Fatal];
 
     /// The name that appears in JSON, metrics and logs.
     pub fn as_str(self) -> &'static str {
@@ -47,7 +48,10 @@ impl std::str::FromStr for ErrorClass {
     type Err = UnknownClass;
 
     fn from_str(name: &str) -> Result<Self, UnknownClass> {
-        Self::ALL.into_iter().find(|class| class.as_str() == name).ok_or_else(|| UnknownClass(name.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|class| class.as_str() == name)
+            .ok_or_else(|| UnknownClass(name.to_owned()))
     }
 }
 

@@ -47,7 +47,9 @@ impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let mut now = self.lock();
-        *now = now.saturating_add(jiff::SignedDuration::try_from(by).unwrap_or(jiff::SignedDuration::MAX)).unwrap_or(Timestamp::MAX);
+        *now = now
+            .saturating_add(jiff::SignedDuration::try_from(by).unwrap_or(jiff::SignedDuration::MAX))
+            .unwrap_or(Timestamp::MAX);
     }
 
     /// Sets the clock, backwards too: clocks do jump.

@@ -19,7 +19,9 @@ pub enum Error {
         problem: String,
     },
     /// A payload or result over the limit.
-    #[error("{field} has {bytes} bytes; at most {bytes_max} are allowed; store the data elsewhere and send a reference")]
+    #[error(
+        "{field} has {bytes} bytes; at most {bytes_max} are allowed; store the data elsewhere and send a reference"
+    )]
     TooLarge {
         /// The field, named as in the API.
         field: &'static str,
@@ -108,9 +110,10 @@ impl Error {
     /// How retry code is to treat it.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Invalid { .. } | Self::TooLarge { .. } | Self::UnknownKind { .. } | Self::NotFound { .. } => {
-                ErrorClass::ValidationFailure
-            }
+            Self::Invalid { .. }
+            | Self::TooLarge { .. }
+            | Self::UnknownKind { .. }
+            | Self::NotFound { .. } => ErrorClass::ValidationFailure,
             Self::WrongState { .. } | Self::Conflict { .. } => ErrorClass::Conflict,
             Self::QueueFull { .. } => ErrorClass::RetryableTransient,
             Self::SchemaTooNew { .. } | Self::SchemaTooOld { .. } => ErrorClass::Fatal,

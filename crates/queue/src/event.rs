@@ -80,9 +80,9 @@ pub fn timeline(job: &Job, spine: Spine, mut rows: Vec<Event>) -> Vec<Event> {
             _ => DONE,
         };
         let data = match &job.error {
-            Some(error) if job.state != State::Done => {
-                raw(&serde_json::json!({ "code": error.code, "class": error.class, "message": error.message }))
-            }
+            Some(error) if job.state != State::Done => raw(
+                &serde_json::json!({ "code": error.code, "class": error.class, "message": error.message }),
+            ),
             _ => raw(&serde_json::json!({})),
         };
         rows.push(Event { seq: spine.last_seq, at, event: event.to_owned(), data });

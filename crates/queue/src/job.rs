@@ -108,7 +108,7 @@ impl State {
                 | (Queued, Failed)          // a parent failed
                 | (Processing, Queued)      // retry, stale lease, shutdown
                 | (Processing, Done | Failed | Cancelled)
-                | (Failed, Queued)          // retried by an operator
+                | (Failed, Queued) // retried by an operator
         )
     }
 }
@@ -124,7 +124,10 @@ impl std::str::FromStr for State {
 
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
-            Error::invalid("state", format!("{name:?} is none of queued, processing, done, failed, cancelled"))
+            Error::invalid(
+                "state",
+                format!("{name:?} is none of queued, processing, done, failed, cancelled"),
+            )
         })
     }
 }
@@ -148,7 +151,9 @@ pub enum Stage {
 impl Stage {
     /// The stage with this number in the database.
     pub fn from_number(number: i16) -> Option<Self> {
-        [Self::Ready, Self::Delayed, Self::Blocked, Self::Processing].into_iter().find(|s| *s as i16 == number)
+        [Self::Ready, Self::Delayed, Self::Blocked, Self::Processing]
+            .into_iter()
+            .find(|s| *s as i16 == number)
     }
 
     /// What the outside sees.
@@ -248,7 +253,8 @@ impl NewJob {
         check_name("queue", &self.queue)?;
         check_json_size("payload", self.payload.get())?;
         if !(0..=PRIORITY_MAX).contains(&self.priority) {
-            let problem = format!("is {}; allowed are 0 (lowest) to {PRIORITY_MAX} (runs first)", self.priority);
+            let problem =
+                format!("is {}; allowed are 0 (lowest) to {PRIORITY_MAX} (runs first)", self.priority);
             return Err(Error::invalid("priority", problem));
         }
         if let Some(max) = self.max_attempts
@@ -299,9 +305,10 @@ fn holds_nul(json: &str) -> bool {
 
 fn check_key(field: &'static str, key: Option<&str>) -> Result<()> {
     match key {
-        Some(key) if key.is_empty() || key.len() > 255 || key.contains('\0') => {
-            Err(Error::invalid(field, format!("{key:?} has {} bytes; allowed are 1 to 255 without NUL", key.len())))
-        }
+        Some(key) if key.is_empty() || key.len() > 255 || key.contains('\0') => Err(Error::invalid(
+            field,
+            format!("{key:?} has {} bytes; allowed are 1 to 255 without NUL", key.len()),
+        )),
         _ => Ok(()),
     }
 }

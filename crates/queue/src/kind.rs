@@ -56,10 +56,16 @@ impl Profile {
     /// Refuses impossible values, naming the field.
     pub fn check(&self) -> Result<()> {
         if !(1..=ATTEMPTS_MAX).contains(&self.max_attempts) {
-            return Err(Error::invalid("max_attempts", format!("is {}; allowed are 1 to {ATTEMPTS_MAX}", self.max_attempts)));
+            return Err(Error::invalid(
+                "max_attempts",
+                format!("is {}; allowed are 1 to {ATTEMPTS_MAX}", self.max_attempts),
+            ));
         }
         if !(1..=ATTEMPTS_MAX).contains(&self.max_crashes) {
-            return Err(Error::invalid("max_crashes", format!("is {}; allowed are 1 to {ATTEMPTS_MAX}", self.max_crashes)));
+            return Err(Error::invalid(
+                "max_crashes",
+                format!("is {}; allowed are 1 to {ATTEMPTS_MAX}", self.max_crashes),
+            ));
         }
         if self.timeout.is_zero() || self.timeout > Duration::from_secs(7 * 86_400) {
             return Err(Error::invalid("timeout", "is out of range; allowed are 1 ms to 7 days"));
@@ -87,6 +93,10 @@ impl KindSpec {
     pub fn new(name: &str, profile: &Profile) -> Result<Self> {
         check_name("kind", name)?;
         profile.check()?;
-        Ok(Self { name: name.to_owned(), max_attempts: profile.max_attempts, max_crashes: profile.max_crashes })
+        Ok(Self {
+            name: name.to_owned(),
+            max_attempts: profile.max_attempts,
+            max_crashes: profile.max_crashes,
+        })
     }
 }

@@ -68,7 +68,10 @@ impl Limit {
     /// Refuses impossible values.
     pub fn check(&self) -> Result<()> {
         let star = self.pattern.find('*');
-        if self.pattern.is_empty() || self.pattern.len() > 255 || star.is_some_and(|at| at + 1 != self.pattern.len()) {
+        if self.pattern.is_empty()
+            || self.pattern.len() > 255
+            || star.is_some_and(|at| at + 1 != self.pattern.len())
+        {
             let problem = format!("{:?} is not a pattern: a key, or a prefix that ends in *", self.pattern);
             return Err(Error::invalid("limit", problem));
         }
@@ -76,7 +79,10 @@ impl Limit {
             return Err(Error::invalid("weight", format!("is {}; allowed are 1 to 1000", self.weight)));
         }
         if self.concurrency == Some(0) {
-            return Err(Error::invalid("concurrency", "is 0; to stop a key altogether pause its queue or kind"));
+            return Err(Error::invalid(
+                "concurrency",
+                "is 0; to stop a key altogether pause its queue or kind",
+            ));
         }
         Ok(())
     }
@@ -92,7 +98,10 @@ impl Limit {
 
 /// The limit that holds for a key: an exact one, else the longest prefix.
 pub fn applying<'a>(limits: &'a [Limit], key: &str) -> Option<&'a Limit> {
-    limits.iter().filter(|limit| limit.matches(key)).max_by_key(|limit| (!limit.pattern.ends_with('*'), limit.pattern.len()))
+    limits
+        .iter()
+        .filter(|limit| limit.matches(key))
+        .max_by_key(|limit| (!limit.pattern.ends_with('*'), limit.pattern.len()))
 }
 
 /// The present use of one key.

@@ -63,10 +63,16 @@ impl Schedule {
             return Err(Error::invalid("cron", "is longer than 200 characters"));
         }
         let cron = Cron::from_str(&self.cron).map_err(|error| {
-            Error::invalid("cron", format!("{:?} is not a cron expression: {error}; e.g. \"*/15 * * * *\"", self.cron))
+            Error::invalid(
+                "cron",
+                format!("{:?} is not a cron expression: {error}; e.g. \"*/15 * * * *\"", self.cron),
+            )
         })?;
         let zone = TimeZone::get(&self.time_zone).map_err(|_| {
-            Error::invalid("time_zone", format!("{:?} is not an IANA zone; e.g. Europe/Berlin, UTC", self.time_zone))
+            Error::invalid(
+                "time_zone",
+                format!("{:?} is not an IANA zone; e.g. Europe/Berlin, UTC", self.time_zone),
+            )
         })?;
         Ok((cron, zone))
     }

@@ -169,7 +169,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// If the schedule still waits for the instant `due` and that instant has come, enqueues its job and moves
     /// it on to `next`, in one transaction. `None` when somebody else was faster.
-    async fn schedule_fire(&self, name: &str, due: Timestamp, next: Option<Timestamp>) -> Result<Option<JobId>>;
+    async fn schedule_fire(
+        &self,
+        name: &str,
+        due: Timestamp,
+        next: Option<Timestamp>,
+    ) -> Result<Option<JobId>>;
 
     /// The store's time.
     async fn now(&self) -> Result<Timestamp>;

@@ -1,0 +1,139 @@
+//! What a running handler is given: its job, ways to report, and the signal to stop.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::event;
+use crate::job::{Fence, JobId, Json, NewJob};
+use crate::kind::Detail;
+use crate::progress::{Report, Throttle};
+use crate::reporter::Reporter;
+use crate::store::{ClaimedJob, Enqueued, Note, SharedStore};
+
+/// One execution of a job, as its handler sees it.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    job: ClaimedJob,
+    detail: Detail,
+    timeout: Duration,
+    stopping: CancellationToken,
+    throttle: Mutex<Throttle>,
+    reporter: Reporter,
+    store: SharedStore,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("job", &self.inner.job.fence).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(crate) fn new(
+        job: ClaimedJob,
+        detail: Detail,
+        timeout: Duration,
+        stopping: CancellationToken,
+        reporter: Reporter,
+        store: SharedStore,
+    ) -> Self {
+        let throttle = Mutex::new(Throttle::starting_at(job.progress));
+        Self { inner: Arc::new(Inner { job, detail, timeout, stopping, throttle, reporter, store }) }
+    }
+
+    /// The job.
+    pub fn job(&self) -> JobId {
+        self.inner.job.fence.job
+    }
+
+    /// Which execution of it, from 1.
+    pub fn attempt(&self) -> u16 {
+        self.inner.job.fence.attempt
+    }
+
+    /// What every fenced write about this execution must carry.
+    pub fn fence(&self) -> Fence {
+        self.inner.job.fence
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        &self.inner.job.kind
+    }
+
+    /// The queue it came from.
+    pub fn queue(&self) -> &str {
+        &self.inner.job.queue
+    }
+
+    /// The input.
+    pub fn payload(&self) -> &Json {
+        &self.inner.job.payload
+    }
+
+    /// Trace context of the enqueuer.
+    pub fn trace_id(&self) -> Option<&str> {
+        self.inner.job.trace_id.as_deref()
+    }
+
+    /// How long this execution may take.
+    pub fn timeout(&self) -> Duration {
+        self.inner.timeout
+    }
+
+    /// Cancelled when the execution must stop: timeout, cancellation, lost lease, shutdown.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.inner.stopping
+    }
+
+    /// Reports a percentage. Repeats and small steps are thinned out; it never falls, and stays at 99 until the
+    /// job is done.
+    pub async fn progress(&self, percent: u8) {
+        let report = self.throttle().offer(percent, Instant::now());
+        let Report::Send(percent) = report else { return };
+        let event = (self.inner.detail == Detail::Full)
+            .then(|| (event::PROGRESS.to_owned(), raw(&serde_json::json!({ "pct": percent }))));
+        self.note(Some(percent), event).await;
+    }
+
+    /// Adds an event to the timeline. `data` should be an object; names and data over the limits are cut off.
+    pub async fn event(&self, name: &str, data: &serde_json::Value) {
+        if self.inner.detail == Detail::States {
+            return;
+        }
+        let name: String = name.chars().take(event::NAME_BYTES_MAX).collect();
+        let mut data = raw(data);
+        if data.get().len() > event::DATA_BYTES_MAX {
+            data = raw(&serde_json::json!({ "truncated_bytes": data.get().len() }));
+        }
+        self.note(None, Some((name, data))).await;
+    }
+
+    /// Enqueues further jobs.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>) -> crate::Result<Vec<Enqueued>> {
+        self.inner.store.enqueue(jobs).await
+    }
+
+    /// The store, for handlers that look at the queue itself.
+    pub fn store(&self) -> &SharedStore {
+        &self.inner.store
+    }
+
+    async fn note(&self, progress: Option<u8>, event: Option<(String, Json)>) {
+        self.inner.reporter.note(Note { fence: self.inner.job.fence, progress, event }).await;
+    }
+
+    fn throttle(&self) -> std::sync::MutexGuard<'_, Throttle> {
+        self.inner.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn raw(value: &serde_json::Value) -> Json {
+    serde_json::value::to_raw_value(value).unwrap_or_else(|_| serde_json::value::RawValue::NULL.to_owned())
+}

@@ -1,0 +1,140 @@
+//! Keeping leases alive, from a thread that a busy handler cannot block.
+//!
+//! One beat keeps all leases of the process. The thread has its own single-threaded runtime: handlers that hog
+//! the main one cannot delay it. A worker that could not beat for two thirds of a lease stops its own job before
+//! another worker may take it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Result;
+use crate::local::StopReason;
+use crate::pool::Engine;
+use crate::reporter::Chain;
+use crate::store::Beat;
+
+/// Failed beats in a row after which the operator is told.
+const FAILURES_TOLERATED: u32 = 3;
+/// Calls for attention (cancellations) lead to a beat no more often than this.
+const CALL_GAP: Duration = Duration::from_millis(500);
+
+/// Starts the thread; it ends when `stop` is cancelled.
+pub(crate) fn start(engine: Arc<Engine>, stop: CancellationToken) -> Option<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name("stargate-heartbeat".to_owned());
+    let spawned =
+        thread.spawn(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(Heart { engine, failures: 0 }.run(stop)),
+            Err(error) => tracing::error!(%error, "cannot start the heartbeat runtime; leases will expire"),
+        });
+    spawned
+        .inspect_err(|error| tracing::error!(%error, "cannot start the heartbeat thread; leases will expire"))
+        .ok()
+}
+
+struct Heart {
+    engine: Arc<Engine>,
+    failures: u32,
+}
+
+impl Heart {
+    async fn run(mut self, stop: CancellationToken) {
+        let mut wakes = self.engine.store.wakes();
+        let interval = self.engine.config.heartbeat;
+        let mut next = Instant::now() + interval;
+        loop {
+            let due = tokio::time::sleep_until(next.into());
+            let can_listen = !self.engine.held.is_empty() && self.failures == 0;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = due => {}
+                // A call may be a cancellation of one of our jobs.
+                changed = wakes.changed(), if can_listen => {
+                    if changed.is_err() { return }
+                    let early = self.engine.last_beat.age();
+                    if early < CALL_GAP {
+                        next = next.min(Instant::now() + (CALL_GAP - early));
+                        continue;
+                    }
+                }
+            }
+            self.beat_once(interval).await;
+            // After a failure the next beat comes sooner: the lease is running.
+            next = Instant::now() + if self.failures == 0 { interval } else { interval / 4 };
+        }
+    }
+
+    async fn beat_once(&mut self, patience: Duration) {
+        let before = Instant::now();
+        let beat = tokio::time::timeout(patience, self.engine.store.beat(self.engine.worker())).await;
+        match beat {
+            Ok(Ok(beat)) => self.good(before, beat).await,
+            Ok(Err(error)) => self.bad(&Chain(&error).to_string()),
+            Err(_) => self.bad("no answer within a heartbeat"),
+        }
+        self.fence_ourselves();
+    }
+
+    async fn good(&mut self, before: Instant, beat: Beat) {
+        let engine = &self.engine;
+        let silence = engine.last_beat.age();
+        if !beat.known {
+            let lost = engine.held.stop_where(StopReason::Lost, |_| true);
+            tracing::warn!(lost, "the store has given this worker up; entering again");
+            if let Err(error) = self.enter_again().await {
+                self.bad(&Chain(&error).to_string());
+            }
+            return;
+        }
+        engine.last_beat.set(before);
+        engine.metrics.heartbeats.increment(1);
+        if self.failures > FAILURES_TOLERATED {
+            tracing::info!(failures = self.failures, "heartbeats get through again");
+        }
+        self.failures = 0;
+        engine.degraded.store(false, Ordering::Relaxed);
+        for job in beat.cancels {
+            engine.held.stop_job(job, StopReason::Cancelled);
+        }
+        // Leases shorter than the silence may have been taken over.
+        if silence > engine.config.lease {
+            engine.compare.store(true, Ordering::Release);
+        }
+    }
+
+    async fn enter_again(&self) -> Result<()> {
+        self.engine.register().await
+    }
+
+    fn bad(&mut self, error: &str) {
+        self.failures += 1;
+        if self.failures == FAILURES_TOLERATED + 1 {
+            self.engine.degraded.store(true, Ordering::Relaxed);
+            tracing::warn!(
+                code = "HEARTBEAT_DEGRADED",
+                failures = self.failures,
+                error,
+                "heartbeats do not get through"
+            );
+        } else {
+            tracing::debug!(failures = self.failures, error, "a heartbeat did not get through");
+        }
+    }
+
+    /// Stops executions whose lease is two thirds gone: another worker may take them soon.
+    fn fence_ourselves(&self) {
+        let silence = self.engine.last_beat.age();
+        let stopped = self.engine.held.stop_where(StopReason::Lost, |job| silence > job.lease * 2 / 3);
+        if stopped > 0 {
+            let silence_ms = silence.as_millis();
+            tracing::warn!(
+                stopped,
+                silence_ms,
+                "no good heartbeat for two thirds of the lease; stopping own jobs"
+            );
+        }
+    }
+}

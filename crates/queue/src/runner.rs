@@ -1,0 +1,164 @@
+//! Running one job: the handler with its timeout, its panics, its reasons to stop, and what becomes of it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use stargate_base::ErrorClass;
+
+use crate::context::Context;
+use crate::handler::{Entry, Failure, HandlerResult};
+use crate::job::{JobError, check_json_size};
+use crate::local::{Stop, StopReason, Waiting};
+use crate::metrics;
+use crate::pool::Engine;
+use crate::retry::{self, Label};
+use crate::store::{ClaimedJob, Outcome, Settlement};
+
+/// At shutdown handlers had the shutdown timeout to end by themselves, and another worker is to take the job
+/// within a second.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
+
+/// What a handler left behind: its answer, or the text of its panic; nothing if it had to be dropped.
+type Ending = Option<Result<HandlerResult, String>>;
+
+impl Engine {
+    /// Runs one job after the other until the buffer is closed.
+    pub(crate) async fn run_slot(self: Arc<Self>) {
+        while let Some(waiting) = self.buffer.pop().await {
+            self.running.fetch_add(1, Ordering::AcqRel);
+            self.run_job(waiting).await;
+            self.running.fetch_sub(1, Ordering::AcqRel);
+            self.room.notify_one();
+        }
+    }
+
+    async fn run_job(&self, Waiting { job, stop }: Waiting) {
+        let fence = job.fence;
+        let Some(entry) = self.kinds.get(&job.kind) else {
+            // The claim names the kinds, so this cannot happen; if it does, somebody else may know the kind.
+            self.reporter.settle(Settlement { fence, outcome: Outcome::Released }).await;
+            return;
+        };
+        let max_attempts = job.max_attempts;
+        let kind = self.metrics.kind(&job.kind);
+        if let Some(kind) = kind {
+            kind.wait.record(job.waited.as_secs_f64());
+            kind.in_flight.increment(1.0);
+        }
+        self.metrics.inflight.increment(1.0);
+        let began = Instant::now();
+        let ending = self.execute(entry, job, &stop).await;
+        let took = began.elapsed();
+        self.metrics.inflight.decrement(1.0);
+        self.pace.record(took);
+        let (outcome, label) = resolve(entry, fence.attempt, max_attempts, ending, stop.reason());
+        if let Some(kind) = kind {
+            kind.in_flight.decrement(1.0);
+            kind.duration.record(took.as_secs_f64());
+            label.into_iter().for_each(|label| kind.ended(label));
+        }
+        match outcome {
+            Some(outcome) => {
+                log(&fence, &outcome);
+                self.reporter.settle(Settlement { fence, outcome }).await;
+            }
+            None => {
+                tracing::warn!(job = %fence.job, attempt = fence.attempt, "the lease was lost; nothing is recorded");
+                self.metrics.duplicate_skips.increment(1);
+                self.held.remove(std::iter::once(fence));
+            }
+        }
+    }
+
+    async fn execute(&self, entry: &Entry, job: ClaimedJob, stop: &Stop) -> Ending {
+        if stop.reason().is_some() {
+            return None; // Told to stop while it waited in the buffer.
+        }
+        let timeout = entry.profile.timeout;
+        let (detail, token) = (entry.profile.timeline, stop.token().clone());
+        let context = Context::new(job, detail, timeout, token, self.reporter.clone(), self.store.clone());
+        let work = AssertUnwindSafe(entry.handler.run(context)).catch_unwind();
+        tokio::pin!(work);
+        tokio::select! {
+            biased;
+            ending = &mut work => return Some(ending.map_err(panic_text)),
+            () = stop.token().cancelled() => {}
+            () = tokio::time::sleep(timeout) => stop.request(StopReason::Timeout),
+        }
+        // A handler may clean up after the signal; after the grace it is dropped where it stands.
+        let grace = match stop.reason() {
+            Some(StopReason::Shutdown) => self.config.stop_grace.min(SHUTDOWN_GRACE),
+            _ => self.config.stop_grace,
+        };
+        let ending = tokio::time::timeout(grace, work).await.ok()?;
+        Some(ending.map_err(panic_text))
+    }
+}
+
+/// What becomes of an execution; no outcome when the lease was lost, because then it is not ours to say.
+fn resolve(
+    entry: &Entry,
+    attempt: u16,
+    max_attempts: u16,
+    ending: Ending,
+    reason: Option<StopReason>,
+) -> (Option<Outcome>, Option<Label>) {
+    let failed = |failure: Failure| {
+        if !failure.error.class.is_poison() && attempt < max_attempts {
+            let (code, class) = (failure.error.code.clone(), failure.error.class.as_str());
+            ::metrics::counter!(metrics::RETRIES, "code" => code, "error_class" => class).increment(1);
+        }
+        let (outcome, label) = retry::decide(&entry.profile, attempt, max_attempts, failure);
+        (Some(outcome), Some(label))
+    };
+    match (ending, reason) {
+        (_, Some(StopReason::Lost)) => (None, None),
+        // Finished well just before it was told to stop: the work is done, so it counts.
+        (Some(Ok(Ok(result))), _) => {
+            match result.as_ref().map(|json| check_json_size("result", json.get())) {
+                Some(Err(error)) => {
+                    failed(Failure::new("RESULT_REFUSED", ErrorClass::Fatal, error.to_string()))
+                }
+                _ => (Some(Outcome::Done { result }), Some(Label::Ok)),
+            }
+        }
+        (_, Some(StopReason::Cancelled)) => (Some(Outcome::Cancelled), None),
+        (_, Some(StopReason::Shutdown)) => (Some(Outcome::Aborted), None),
+        (ending, Some(StopReason::Timeout)) => {
+            let message = format!("took longer than {:?}", entry.profile.timeout);
+            let mut error = JobError::new(retry::TIMEOUT, ErrorClass::RetryableTransient, message);
+            if let Some(Ok(Err(failure))) = ending {
+                error.detail = failure.error.detail;
+            }
+            failed(error.into())
+        }
+        (Some(Ok(Err(failure))), None) => failed(failure),
+        (Some(Err(panic)), None) => failed(Failure::new(retry::PANIC, ErrorClass::RetryableTransient, panic)),
+        (None, None) => failed(Failure::transient("stopped for no known reason")),
+    }
+}
+
+fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "the handler panicked".to_owned())
+}
+
+fn log(fence: &crate::job::Fence, outcome: &Outcome) {
+    match outcome {
+        Outcome::Failed { error } => {
+            tracing::error!(job = %fence.job, attempt = fence.attempt, code = error.code, error_class = %error.class,
+                message = error.message, "job failed");
+        }
+        Outcome::Retry { error, delay } => {
+            tracing::warn!(job = %fence.job, attempt = fence.attempt, code = error.code, error_class = %error.class,
+                message = error.message, delay_ms = delay.as_millis(), "job will be tried again");
+        }
+        Outcome::Cancelled => tracing::info!(job = %fence.job, "job cancelled"),
+        Outcome::Aborted => tracing::warn!(job = %fence.job, "job aborted by shutdown"),
+        Outcome::Done { .. } | Outcome::Released => {}
+    }
+}

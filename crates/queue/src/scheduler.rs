@@ -1,0 +1,71 @@
+//! Fires due schedules. Every process runs this; the store lets exactly one of them win each instant.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Result;
+use crate::job::JobId;
+use crate::reporter::Chain;
+use crate::store::{SharedStore, Store};
+
+/// How often to look for schedules that others added or changed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Fires schedules until `stop` is cancelled.
+pub async fn run(store: SharedStore, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let wait = match run_once(&*store).await {
+            Ok(round) => round.next.min(LOOK_EVERY),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "cannot look at schedules; will try again");
+                LOOK_EVERY
+            }
+        };
+        let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+    }
+}
+
+/// What one look at the schedules did.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Jobs enqueued by this process.
+    pub fired: Vec<JobId>,
+    /// Time until the next known instant.
+    pub next: Duration,
+}
+
+/// Fires what is due by the store's clock. Instants missed meanwhile are made up for by one firing.
+pub async fn run_once(store: &dyn Store) -> Result<Round> {
+    let now = store.now().await?;
+    let mut round = Round { fired: Vec::new(), next: LOOK_EVERY };
+    for schedule in store.schedules().await? {
+        let Some(due) = schedule.next_at else { continue };
+        if due > now {
+            round.next = round.next.min(until(now, due));
+            continue;
+        }
+        let next = schedule.next_after(now)?;
+        match store.schedule_fire(&schedule.name, due, next).await {
+            Ok(Some(job)) => {
+                tracing::info!(schedule = schedule.name, %job, %due, "schedule fired");
+                round.fired.push(job);
+            }
+            Ok(None) => {} // Another process was faster.
+            // One bad schedule (its kind is gone) must not stop the others.
+            Err(error) => {
+                tracing::error!(schedule = schedule.name, error = %Chain(&error), "cannot fire schedule")
+            }
+        }
+        if let Some(next) = next {
+            round.next = round.next.min(until(now, next));
+        }
+    }
+    Ok(round)
+}
+
+fn until(now: Timestamp, then: Timestamp) -> Duration {
+    // A little late is right, a little early would be a look for nothing.
+    Duration::try_from(then.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)
+}
