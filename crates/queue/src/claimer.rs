@@ -9,6 +9,7 @@ use stargate_base::Backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Result;
 use crate::local::{HeldJob, Stop, StopReason, Waiting};
 use crate::pool::Engine;
 use crate::reporter::Chain;
@@ -18,6 +19,8 @@ use crate::store::{Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settleme
 const BUFFER_IDLE_MAX: Duration = Duration::from_secs(2);
 /// How often what the store believes is compared with what is held, without any reason.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
+/// How long a claim that is under way at shutdown is waited for.
+const CLAIM_AT_STOP_MAX: Duration = Duration::from_secs(2);
 /// The shortest wait for a due time or lease that the store announced.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 
@@ -49,7 +52,8 @@ impl Engine {
             }
             // Calls that arrive while the claim is under way must lead to another look.
             wakes.mark_unchanged();
-            match self.store.claim(self.request(limit)).await {
+            let Some(answer) = self.ask(limit, stop).await else { return };
+            match answer {
                 Ok(claim) => {
                     failures = 0;
                     let found = claim.jobs.len();
@@ -73,6 +77,17 @@ impl Engine {
                     let _ = tokio::time::timeout(delay, stop.cancelled()).await;
                 }
             }
+        }
+    }
+
+    /// Asks the store. A claim under way at shutdown is waited for a little, because its jobs are then handed back
+    /// at once; otherwise their lease has to run out. `None` when that took too long.
+    async fn ask(&self, limit: u32, stop: &CancellationToken) -> Option<Result<Claim>> {
+        let claim = self.store.claim(self.request(limit));
+        tokio::pin!(claim);
+        tokio::select! {
+            answer = &mut claim => Some(answer),
+            () = stop.cancelled() => tokio::time::timeout(CLAIM_AT_STOP_MAX, claim).await.ok(),
         }
     }
 
@@ -176,10 +191,15 @@ impl Engine {
         stop: &CancellationToken,
     ) -> Woken {
         self.metrics.buffered.set(self.buffer.len() as f64);
+        // A kind at its own bound may have more jobs waiting; they can be taken when one of its jobs has ended.
+        let at_bound = self.kinds.iter().any(|(kind, entry)| {
+            entry.profile.concurrency.is_some_and(|most| self.held.count_of(kind) >= most)
+        });
         let poll = self.config.poll.mul_f64(rand::rng().random_range(0.8..1.2));
         let wait = next_look.map_or(poll, |look| look.max(LOOK_MIN).min(poll));
         tokio::select! {
             _ = wakes.changed() => Woken::ByCall,
+            () = self.room.notified(), if at_bound => Woken::ByTimer,
             () = tokio::time::sleep(wait) => Woken::ByTimer,
             () = stop.cancelled() => Woken::Stop,
         }

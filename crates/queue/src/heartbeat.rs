@@ -61,9 +61,19 @@ impl Heart {
                     }
                 }
             }
-            self.beat_once(interval).await;
+            self.beat_once(self.patience(interval)).await;
             // After a failure the next beat comes sooner: the lease is running.
-            next = Instant::now() + if self.failures == 0 { interval } else { interval / 4 };
+            let soon = interval / 4;
+            next = Instant::now() + if self.failures == 0 { interval } else { soon.min(self.patience(soon)) };
+        }
+    }
+
+    /// How long to wait, so that a job is stopped no later than when two thirds of its lease are gone.
+    fn patience(&self, most: Duration) -> Duration {
+        let trusted = self.engine.lease_min() * 2 / 3;
+        match trusted.checked_sub(self.engine.last_beat.age()) {
+            Some(rest) if !rest.is_zero() => rest.min(most),
+            _ => most,
         }
     }
 
@@ -100,7 +110,7 @@ impl Heart {
             engine.held.stop_job(job, StopReason::Cancelled);
         }
         // Leases shorter than the silence may have been taken over.
-        if silence > engine.config.lease {
+        if silence > engine.lease_min() {
             engine.compare.store(true, Ordering::Release);
         }
     }
@@ -127,7 +137,7 @@ impl Heart {
     /// Stops executions whose lease is two thirds gone: another worker may take them soon.
     fn fence_ourselves(&self) {
         let silence = self.engine.last_beat.age();
-        let stopped = self.engine.held.stop_where(StopReason::Lost, |job| silence > job.lease * 2 / 3);
+        let stopped = self.engine.held.stop_where(StopReason::Lost, |job| silence >= job.lease * 2 / 3);
         if stopped > 0 {
             let silence_ms = silence.as_millis();
             tracing::warn!(

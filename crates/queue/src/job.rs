@@ -14,6 +14,8 @@ pub type Json = Box<RawValue>;
 
 /// The largest payload or result that is accepted: 1 MiB.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// How deep a payload or result may be nested: Postgres gives up somewhere beyond, SQLite at 1000.
+pub const NESTING_MAX: usize = 500;
 /// The highest priority; 0 is the lowest and the default.
 pub const PRIORITY_MAX: i16 = 9999;
 /// How far in the past a due time may lie and still count as "now": clocks of producers differ.
@@ -292,7 +294,30 @@ pub fn check_json_size(field: &'static str, json: &str) -> Result<()> {
     if json.contains("\\u0000") && holds_nul(json) {
         return Err(Error::invalid(field, "contains the character U+0000, which Postgres cannot store"));
     }
+    // Every level takes two bytes at least, so most payloads need no look.
+    if json.len() > 2 * NESTING_MAX && nesting(json) > NESTING_MAX {
+        return Err(Error::invalid(field, format!("is nested more than {NESTING_MAX} levels deep")));
+    }
     Ok(())
+}
+
+/// How deep a valid JSON text is nested.
+fn nesting(json: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Whether the text has an escaped NUL that is not itself behind an escaped backslash.
@@ -435,6 +460,15 @@ mod tests {
         assert!(check_json_size("payload", r#""a\u0000b""#).is_err());
         assert!(check_json_size("payload", r#""a\\u0000b""#).is_ok());
         assert!(check_json_size("payload", r#""a\\\u0000b""#).is_err());
+    }
+
+    #[test]
+    fn nesting_is_counted_outside_strings_and_bounded() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(check_json_size("payload", &nested(NESTING_MAX)).is_ok());
+        assert!(check_json_size("payload", &nested(NESTING_MAX + 1)).is_err());
+        assert!(check_json_size("payload", &format!("[{}]", vec!["[]"; 1000].join(","))).is_ok());
+        assert!(check_json_size("payload", &format!("\"\\\"{}\"", "[".repeat(1000))).is_ok());
     }
 
     #[test]

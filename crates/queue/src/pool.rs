@@ -126,8 +126,8 @@ pub(crate) struct Engine {
     pub(crate) buffer: Buffer,
     pub(crate) pace: Pace,
     pub(crate) running: AtomicUsize,
-    /// Rung when a slot or buffer place becomes free.
-    pub(crate) room: Notify,
+    /// Rung when a slot or buffer place becomes free, or a job is no longer held.
+    pub(crate) room: Arc<Notify>,
     pub(crate) reporter: Reporter,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pressure: Pressure,
@@ -148,16 +148,24 @@ impl Engine {
         entry.profile.lease.unwrap_or(self.config.lease)
     }
 
+    fn leases(&self) -> impl Iterator<Item = Duration> {
+        self.kinds.values().map(|entry| self.lease_of(entry))
+    }
+
+    /// The shortest lease any of its jobs can have.
+    pub(crate) fn lease_min(&self) -> Duration {
+        self.leases().min().unwrap_or(self.config.lease)
+    }
+
     /// Enters this process into the store, also again after the store has given it up.
     pub(crate) async fn register(&self) -> Result<()> {
-        let leases = || self.kinds.values().map(|entry| self.lease_of(entry));
         let spec = WorkerSpec {
             name: self.config.name.clone(),
             kinds: self.kinds.keys().map(|kind| kind.to_string()).collect(),
             queues: self.config.queues.clone(),
             concurrency: self.config.concurrency,
-            lease_min: leases().min().unwrap_or(self.config.lease),
-            lease_max: leases().max().unwrap_or(self.config.lease),
+            lease_min: self.lease_min(),
+            lease_max: self.leases().max().unwrap_or(self.config.lease),
         };
         // The lease counts from before the request, so that this host never trusts it longer than the store does.
         let before = Instant::now();
@@ -196,7 +204,9 @@ impl Pool {
         let held = Arc::new(Held::default());
         let metrics = Arc::new(Metrics::new(kinds.keys()));
         let capacity = (config.buffer_max + config.concurrency) * 2;
-        let (reporter, recorder) = reporter::channel(capacity, store.clone(), held.clone(), metrics.clone());
+        let room = Arc::new(Notify::new());
+        let (reporter, recorder) =
+            reporter::channel(capacity, store.clone(), held.clone(), room.clone(), metrics.clone());
         let engine = Engine {
             pressure: Pressure::new(config.pressure.clone()),
             store,
@@ -206,7 +216,7 @@ impl Pool {
             buffer: Buffer::new(),
             pace: Pace::default(),
             running: AtomicUsize::new(0),
-            room: Notify::new(),
+            room,
             reporter,
             metrics,
             last_beat: LastBeat::at(Instant::now()),
@@ -238,7 +248,8 @@ impl Pool {
         tracing::info!(worker = %engine.config.name, kinds = engine.kinds.len(), "worker started");
 
         engine.run_claimer(&stop).await;
-        engine.hand_back().await;
+        // The recorder may be waiting for a store that is away; shutdown must not.
+        let _ = tokio::time::timeout(engine.config.shutdown_timeout, engine.hand_back()).await;
         engine.wind_up(&slots).await;
 
         recording.cancel();

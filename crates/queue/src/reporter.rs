@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stargate_base::{Backoff, ErrorClass};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -45,6 +45,7 @@ pub(crate) struct Recorder {
     inbox: mpsc::Receiver<Message>,
     store: SharedStore,
     held: Arc<Held>,
+    room: Arc<Notify>,
     metrics: Arc<Metrics>,
 }
 
@@ -53,10 +54,11 @@ pub(crate) fn channel(
     capacity: usize,
     store: SharedStore,
     held: Arc<Held>,
+    room: Arc<Notify>,
     metrics: Arc<Metrics>,
 ) -> (Reporter, Recorder) {
     let (sender, inbox) = mpsc::channel(capacity);
-    (Reporter(sender), Recorder { inbox, store, held, metrics })
+    (Reporter(sender), Recorder { inbox, store, held, room, metrics })
 }
 
 impl Recorder {
@@ -155,6 +157,7 @@ impl Recorder {
             );
         }
         self.held.remove(settlements.iter().map(|settlement| settlement.fence));
+        self.room.notify_one();
     }
 
     /// Asks until the store answers; an answer that will stay the same is passed on.

@@ -15,6 +15,8 @@ pub const WORKER_LOST: &str = "WORKER_LOST";
 pub const DEPENDENCY_FAILED: &str = "DEPENDENCY_FAILED";
 /// The execution took longer than its kind allows.
 pub const TIMEOUT: &str = "TIMEOUT";
+/// The worker could not keep its lease and stopped the execution itself.
+pub const LEASE_LOST: &str = "LEASE_LOST";
 /// The handler panicked.
 pub const PANIC: &str = "PANIC";
 

@@ -21,8 +21,26 @@ use crate::store::{ClaimedJob, Outcome, Settlement};
 /// within a second.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
-/// What a handler left behind: its answer, or the text of its panic; nothing if it had to be dropped.
-type Ending = Option<Result<HandlerResult, String>>;
+/// How a handler ended.
+enum Ending {
+    /// It was told to stop while it waited in the buffer.
+    NotBegun,
+    /// It did not stop in time and was dropped.
+    Dropped,
+    /// It panicked with this text.
+    Panicked(String),
+    /// It answered.
+    Answered(HandlerResult),
+}
+
+impl Ending {
+    fn of(ended: std::thread::Result<HandlerResult>) -> Self {
+        match ended {
+            Ok(answer) => Self::Answered(answer),
+            Err(panic) => Self::Panicked(panic_text(&*panic)),
+        }
+    }
+}
 
 impl Engine {
     /// Runs one job after the other until the buffer is closed.
@@ -60,22 +78,13 @@ impl Engine {
             kind.duration.record(took.as_secs_f64());
             label.into_iter().for_each(|label| kind.ended(label));
         }
-        match outcome {
-            Some(outcome) => {
-                log(&fence, &outcome);
-                self.reporter.settle(Settlement { fence, outcome }).await;
-            }
-            None => {
-                tracing::warn!(job = %fence.job, attempt = fence.attempt, "the lease was lost; nothing is recorded");
-                self.metrics.duplicate_skips.increment(1);
-                self.held.remove(std::iter::once(fence));
-            }
-        }
+        log(&fence, &outcome);
+        self.reporter.settle(Settlement { fence, outcome }).await;
     }
 
     async fn execute(&self, entry: &Entry, job: ClaimedJob, stop: &Stop) -> Ending {
         if stop.reason().is_some() {
-            return None; // Told to stop while it waited in the buffer.
+            return Ending::NotBegun;
         }
         let timeout = entry.profile.timeout;
         let (detail, token) = (entry.profile.timeline, stop.token().clone());
@@ -84,7 +93,7 @@ impl Engine {
         tokio::pin!(work);
         tokio::select! {
             biased;
-            ending = &mut work => return Some(ending.map_err(panic_text)),
+            ended = &mut work => return Ending::of(ended),
             () = stop.token().cancelled() => {}
             () = tokio::time::sleep(timeout) => stop.request(StopReason::Timeout),
         }
@@ -93,55 +102,64 @@ impl Engine {
             Some(StopReason::Shutdown) => self.config.stop_grace.min(SHUTDOWN_GRACE),
             _ => self.config.stop_grace,
         };
-        let ending = tokio::time::timeout(grace, work).await.ok()?;
-        Some(ending.map_err(panic_text))
+        tokio::time::timeout(grace, work).await.map_or(Ending::Dropped, Ending::of)
     }
 }
 
-/// What becomes of an execution; no outcome when the lease was lost, because then it is not ours to say.
+/// What becomes of an execution, and how it is counted.
 fn resolve(
     entry: &Entry,
     attempt: u16,
     max_attempts: u16,
     ending: Ending,
     reason: Option<StopReason>,
-) -> (Option<Outcome>, Option<Label>) {
+) -> (Outcome, Option<Label>) {
     let failed = |failure: Failure| {
         if !failure.error.class.is_poison() && attempt < max_attempts {
             let (code, class) = (failure.error.code.clone(), failure.error.class.as_str());
             ::metrics::counter!(metrics::RETRIES, "code" => code, "error_class" => class).increment(1);
         }
         let (outcome, label) = retry::decide(&entry.profile, attempt, max_attempts, failure);
-        (Some(outcome), Some(label))
+        (outcome, Some(label))
     };
     match (ending, reason) {
-        (_, Some(StopReason::Lost)) => (None, None),
+        (Ending::NotBegun, Some(StopReason::Cancelled)) => (Outcome::Cancelled, None),
+        (Ending::NotBegun, _) => (Outcome::Released, None),
         // Finished well just before it was told to stop: the work is done, so it counts.
-        (Some(Ok(Ok(result))), _) => {
-            match result.as_ref().map(|json| check_json_size("result", json.get())) {
-                Some(Err(error)) => {
-                    failed(Failure::new("RESULT_REFUSED", ErrorClass::Fatal, error.to_string()))
-                }
-                _ => (Some(Outcome::Done { result }), Some(Label::Ok)),
-            }
+        (Ending::Answered(Ok(result)), _) => match result
+            .as_ref()
+            .map(|json| check_json_size("result", json.get()))
+        {
+            Some(Err(error)) => failed(Failure::new("RESULT_REFUSED", ErrorClass::Fatal, error.to_string())),
+            _ => (Outcome::Done { result }, Some(Label::Ok)),
+        },
+        (_, Some(StopReason::Cancelled)) => (Outcome::Cancelled, None),
+        (_, Some(StopReason::Shutdown)) => (Outcome::Aborted, None),
+        // If another worker has the job by now, the fence keeps this from changing anything. If nobody has, because
+        // the heartbeats came through again, it must not stay ours for ever.
+        (_, Some(StopReason::Lost)) => {
+            let message =
+                "heartbeats did not get through, so the worker stopped the job before its lease ended";
+            let failure = Failure::new(retry::LEASE_LOST, ErrorClass::RetryableTransient, message);
+            failed(failure.with_retry_after(Duration::ZERO))
         }
-        (_, Some(StopReason::Cancelled)) => (Some(Outcome::Cancelled), None),
-        (_, Some(StopReason::Shutdown)) => (Some(Outcome::Aborted), None),
         (ending, Some(StopReason::Timeout)) => {
             let message = format!("took longer than {:?}", entry.profile.timeout);
             let mut error = JobError::new(retry::TIMEOUT, ErrorClass::RetryableTransient, message);
-            if let Some(Ok(Err(failure))) = ending {
+            if let Ending::Answered(Err(failure)) = ending {
                 error.detail = failure.error.detail;
             }
             failed(error.into())
         }
-        (Some(Ok(Err(failure))), None) => failed(failure),
-        (Some(Err(panic)), None) => failed(Failure::new(retry::PANIC, ErrorClass::RetryableTransient, panic)),
-        (None, None) => failed(Failure::transient("stopped for no known reason")),
+        (Ending::Answered(Err(failure)), None) => failed(failure),
+        (Ending::Panicked(text), None) => {
+            failed(Failure::new(retry::PANIC, ErrorClass::RetryableTransient, text))
+        }
+        (Ending::Dropped, None) => failed(Failure::transient("stopped for no known reason")),
     }
 }
 
-fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "the handler panicked".to_owned())

@@ -1,0 +1,206 @@
+//! A store that misbehaves on command: refuses beats, loses the answers of claims, is away altogether.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use stargate_base::ErrorClass;
+use stargate_queue::event::Event;
+use stargate_queue::limits::{Limit, LimitState};
+use stargate_queue::schedule::Schedule;
+use stargate_queue::store::*;
+use stargate_queue::{
+    Error, Fence, Job, JobId, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
+};
+use tokio::sync::watch;
+
+/// Passes everything on, unless told otherwise.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: SharedStore,
+    pub(crate) refuse_beats: AtomicBool,
+    pub(crate) lose_claim_answers: AtomicBool,
+    pub(crate) refuse_settlements: AtomicBool,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: SharedStore) -> Self {
+        let off = || AtomicBool::new(false);
+        Self { inner, refuse_beats: off(), lose_claim_answers: off(), refuse_settlements: off() }
+    }
+}
+
+fn away() -> Error {
+    let source = std::io::Error::other("the test took the store away");
+    Error::Store {
+        operation: "answer",
+        class: ErrorClass::RetryableTransient,
+        hint: None,
+        source: source.into(),
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    fn facts(&self) -> StoreFacts {
+        self.inner.facts()
+    }
+
+    fn wakes(&self) -> watch::Receiver<u64> {
+        self.inner.wakes()
+    }
+
+    async fn check(&self) -> Result<StoreHealth> {
+        self.inner.check().await
+    }
+
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        self.inner.enqueue(jobs).await
+    }
+
+    async fn enqueue_once(&self, once: Once, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        self.inner.enqueue_once(once, jobs).await
+    }
+
+    async fn kinds_register(&self, kinds: Vec<KindSpec>) -> Result<()> {
+        self.inner.kinds_register(kinds).await
+    }
+
+    async fn kinds(&self) -> Result<Vec<KindSpec>> {
+        self.inner.kinds().await
+    }
+
+    async fn worker_register(&self, worker: WorkerSpec) -> Result<WorkerId> {
+        self.inner.worker_register(worker).await
+    }
+
+    async fn worker_remove(&self, worker: WorkerId) -> Result<()> {
+        self.inner.worker_remove(worker).await
+    }
+
+    async fn beat(&self, worker: WorkerId) -> Result<Beat> {
+        if self.refuse_beats.load(Ordering::SeqCst) {
+            return Err(away());
+        }
+        self.inner.beat(worker).await
+    }
+
+    async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>> {
+        self.inner.owned(worker).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claim> {
+        let claim = self.inner.claim(request).await?;
+        let lost = !claim.jobs.is_empty() && self.lose_claim_answers.swap(false, Ordering::SeqCst);
+        if lost { Err(away()) } else { Ok(claim) }
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Verdict>> {
+        if self.refuse_settlements.load(Ordering::SeqCst) {
+            return Err(away());
+        }
+        self.inner.settle(settlements).await
+    }
+
+    async fn note(&self, notes: Vec<Note>) -> Result<Vec<Verdict>> {
+        self.inner.note(notes).await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>> {
+        self.inner.job(id).await
+    }
+
+    async fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
+        self.inner.jobs(filter).await
+    }
+
+    async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
+        self.inner.events(id, after_seq, limit).await
+    }
+
+    async fn parents(&self, id: JobId) -> Result<Vec<(JobId, State)>> {
+        self.inner.parents(id).await
+    }
+
+    async fn retry(&self, id: JobId) -> Result<()> {
+        self.inner.retry(id).await
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<Cancelled> {
+        self.inner.cancel(id).await
+    }
+
+    async fn pause(&self, target: PauseTarget) -> Result<()> {
+        self.inner.pause(target).await
+    }
+
+    async fn resume(&self, target: PauseTarget) -> Result<bool> {
+        self.inner.resume(target).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PauseTarget>> {
+        self.inner.pauses().await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueCounts>> {
+        self.inner.queues().await
+    }
+
+    async fn depth(&self, up_to: u64) -> Result<u64> {
+        self.inner.depth(up_to).await
+    }
+
+    async fn oldest_ready(&self) -> Result<Option<Duration>> {
+        self.inner.oldest_ready().await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>> {
+        self.inner.workers().await
+    }
+
+    async fn limit_set(&self, limit: Limit) -> Result<()> {
+        self.inner.limit_set(limit).await
+    }
+
+    async fn limit_remove(&self, pattern: &str) -> Result<bool> {
+        self.inner.limit_remove(pattern).await
+    }
+
+    async fn limits(&self) -> Result<Vec<Limit>> {
+        self.inner.limits().await
+    }
+
+    async fn limit_state(&self, key: &str) -> Result<Option<LimitState>> {
+        self.inner.limit_state(key).await
+    }
+
+    async fn schedule_put(&self, schedule: Schedule) -> Result<()> {
+        self.inner.schedule_put(schedule).await
+    }
+
+    async fn schedule_remove(&self, name: &str) -> Result<bool> {
+        self.inner.schedule_remove(name).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        self.inner.schedules().await
+    }
+
+    async fn schedule_fire(
+        &self,
+        name: &str,
+        due: Timestamp,
+        next: Option<Timestamp>,
+    ) -> Result<Option<JobId>> {
+        self.inner.schedule_fire(name, due, next).await
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        self.inner.now().await
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
+        self.inner.purge(request).await
+    }
+}
