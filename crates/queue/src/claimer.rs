@@ -52,7 +52,11 @@ impl Engine {
             }
             // Calls that arrive while the claim is under way must lead to another look.
             wakes.mark_unchanged();
-            let Some(answer) = self.ask(limit, stop).await else { return };
+            let request = self.request(limit);
+            // A kind at its own bound may have more jobs waiting; they can be taken when one of its jobs has ended.
+            let at_bound =
+                request.kinds.len() < self.kinds.len() || request.kinds.iter().any(|k| k.slots < limit);
+            let Some(answer) = self.ask(request, stop).await else { return };
             match answer {
                 Ok(claim) => {
                     failures = 0;
@@ -63,7 +67,7 @@ impl Engine {
                     }
                     self.take(claim);
                     if found < limit as usize {
-                        woken = self.rest(next_look, &mut wakes, stop).await;
+                        woken = self.rest(next_look, at_bound, &mut wakes, stop).await;
                     }
                 }
                 Err(error) => {
@@ -82,8 +86,8 @@ impl Engine {
 
     /// Asks the store. A claim under way at shutdown is waited for a little, because its jobs are then handed back
     /// at once; otherwise their lease has to run out. `None` when that took too long.
-    async fn ask(&self, limit: u32, stop: &CancellationToken) -> Option<Result<Claim>> {
-        let claim = self.store.claim(self.request(limit));
+    async fn ask(&self, request: ClaimRequest, stop: &CancellationToken) -> Option<Result<Claim>> {
+        let claim = self.store.claim(request);
         tokio::pin!(claim);
         tokio::select! {
             answer = &mut claim => Some(answer),
@@ -187,14 +191,11 @@ impl Engine {
     async fn rest(
         &self,
         next_look: Option<Duration>,
+        at_bound: bool,
         wakes: &mut watch::Receiver<u64>,
         stop: &CancellationToken,
     ) -> Woken {
         self.metrics.buffered.set(self.buffer.len() as f64);
-        // A kind at its own bound may have more jobs waiting; they can be taken when one of its jobs has ended.
-        let at_bound = self.kinds.iter().any(|(kind, entry)| {
-            entry.profile.concurrency.is_some_and(|most| self.held.count_of(kind) >= most)
-        });
         let poll = self.config.poll.mul_f64(rand::rng().random_range(0.8..1.2));
         let wait = next_look.map_or(poll, |look| look.max(LOOK_MIN).min(poll));
         tokio::select! {

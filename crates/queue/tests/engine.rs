@@ -8,6 +8,7 @@ use serde_json::json;
 use stargate_base::{Backoff, ErrorClass, Tasks};
 use stargate_queue::handler::{Failure, Registry};
 use stargate_queue::limits::Limit;
+use stargate_queue::pressure::PressureConfig;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::Cancelled;
 use stargate_queue::{
@@ -45,6 +46,7 @@ on_both_stores!(
     a_schedule_fires_once_though_two_processes_look,
     explain_names_what_holds_a_job_back,
     a_handler_can_enqueue_more_work,
+    a_deep_queue_on_a_loaded_machine_pauses_claiming_but_not_for_ever,
 );
 
 /// Times that fit a test.
@@ -55,6 +57,8 @@ fn quick() -> PoolConfig {
         poll: Duration::from_secs(1),
         shutdown_timeout: Duration::from_secs(10),
         stop_grace: Duration::from_millis(200),
+        // Pausing under load is a case of its own; the machine that runs the tests may be a busy one.
+        pressure: PressureConfig { load_threshold: 1e9, ..PressureConfig::default() },
         ..PoolConfig::default()
     }
 }
@@ -541,5 +545,30 @@ async fn a_handler_can_enqueue_more_work(store: SharedStore) {
         if done.len() == 31 { Ok(()) } else { Err(format!("{} done", done.len())) }
     })
     .await;
+    worker.stop().await;
+}
+
+async fn a_deep_queue_on_a_loaded_machine_pauses_claiming_but_not_for_ever(store: SharedStore) {
+    let mut registry = Registry::new();
+    registry.handle("noop", hasty(), async |_: Context, _: serde_json::Value| Ok::<_, Failure>(())).unwrap();
+    store.kinds_register(registry.specs()).await.unwrap();
+    let ids = store.enqueue((0..20).map(|n| NewJob::of("noop", &n).unwrap()).collect()).await.unwrap();
+    // Any load is too much, and more than four waiting jobs are too many.
+    let pressure = PressureConfig {
+        high_watermark: 4,
+        load_threshold: f64::MIN_POSITIVE,
+        pause_interval: Duration::from_millis(50),
+    };
+    let config = PoolConfig { pressure, buffer_max: 0, concurrency: 2, ..quick() };
+    let worker = Worker::start(&store, registry, config).await;
+    eventually(PATIENCE, "a pause", || async {
+        let paused =
+            worker.handle.status().paused_by_pressure || stargate_queue::pressure::load_average() == 0.0;
+        paused.then_some(()).ok_or_else(|| "not paused".to_owned())
+    })
+    .await;
+    for id in ids {
+        until(&store, id.id, State::Done).await;
+    }
     worker.stop().await;
 }
