@@ -1,1 +1,73 @@
-fn main() {}
+//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog.
+//!
+//! Every figure stands beside the raw limit of the same database, taken in the same run on the same machine, and
+//! what counts is the ratio. `README.md` in this folder says how to read the output.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop where it is")]
+
+mod growth;
+mod latency;
+mod noop;
+mod raw;
+mod report;
+mod throughput;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Benchmarks of the job queue, beside the raw limit of the same database")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Throughput, cost and latency on Postgres, beside the smallest possible client.
+    Postgres {
+        /// A database that may be filled and emptied.
+        #[arg(long, env = "STARGATE_TEST_POSTGRES_URL")]
+        url: String,
+        /// Jobs in each run.
+        #[arg(long, default_value_t = 50_000)]
+        jobs: usize,
+        /// Runs; the median is reported.
+        #[arg(long, default_value_t = 3)]
+        repeats: usize,
+    },
+    /// Throughput and latency on SQLite with full durability.
+    Sqlite {
+        /// Jobs in each run.
+        #[arg(long, default_value_t = 50_000)]
+        jobs: usize,
+        /// Runs; the median is reported.
+        #[arg(long, default_value_t = 3)]
+        repeats: usize,
+    },
+    /// What a claim and a page of a listing cost with 10,000 and with 1,000,000 jobs.
+    Growth {
+        /// `sqlite`, or the URL of a Postgres database that may be filled.
+        #[arg(long, default_value = "sqlite")]
+        store: String,
+        /// The large backlog.
+        #[arg(long, default_value_t = 1_000_000)]
+        jobs: usize,
+    },
+    /// Used by the latency runs: enqueues single jobs from a process of its own.
+    #[command(hide = true)]
+    Producer {
+        store: String,
+        jobs: usize,
+    },
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Postgres { url, jobs, repeats } => throughput::postgres(&url, jobs, repeats).await,
+        Command::Sqlite { jobs, repeats } => throughput::sqlite(jobs, repeats).await,
+        Command::Growth { store, jobs } => growth::run(&store, jobs).await,
+        Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
+    }
+}

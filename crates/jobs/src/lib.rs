@@ -1,1 +1,19 @@
-//! stub
+//! The kinds that ship with Stargate, and the two ways to handle a kind without writing Rust.
+//!
+//! - [`exec`]: a program is started for each execution; the payload is its stdin, its stdout reports back.
+//! - [`http`]: a server is called for each execution, with a signed body if it wants one.
+//! - [`purge`]: `jobs:purge_completed`, which keeps the history from growing without end.
+//!
+//! [`process`] is the only place that starts child processes for handlers. It promises that none of them
+//! outlives its execution, whether that ends by itself, by the timeout, by being dropped, or by the death of the
+//! whole worker.
+
+pub mod exec;
+mod execution;
+pub mod http;
+mod lines;
+pub mod process;
+pub mod purge;
+mod tail;
+mod trace;
+mod warden;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::event;
-use crate::job::{Fence, JobId, Json, NewJob};
+use crate::job::{Fence, JobId, Json, NewJob, check_json_size};
 use crate::kind::Detail;
 use crate::progress::{Report, Throttle};
 use crate::reporter::Reporter;
@@ -107,10 +107,12 @@ impl Context {
         if self.inner.detail == Detail::States {
             return;
         }
-        let name: String = name.chars().take(event::NAME_BYTES_MAX).collect();
+        let name: String = name.chars().filter(|c| *c != '\0').take(event::NAME_BYTES_MAX).collect();
         let mut data = raw(data);
         if data.get().len() > event::DATA_BYTES_MAX {
             data = raw(&serde_json::json!({ "truncated_bytes": data.get().len() }));
+        } else if let Err(refusal) = check_json_size("data", data.get()) {
+            data = raw(&serde_json::json!({ "refused": refusal.to_string() }));
         }
         self.note(None, Some((name, data))).await;
     }

@@ -1,1 +1,21 @@
-fn main() {}
+//! The `stargate` program: command line, configuration, and the assembly of everything else.
+
+mod assemble;
+mod cli;
+mod cmd;
+mod config;
+mod failure;
+mod follow;
+mod log;
+mod output;
+mod payload;
+mod run;
+mod service;
+mod signals;
+mod view;
+
+fn main() -> std::process::ExitCode {
+    // rustls wants one crypto provider, chosen before the first use of TLS; a second choice is refused, harmlessly.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    run::main()
+}

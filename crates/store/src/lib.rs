@@ -1,1 +1,7 @@
-//! stub
+//! Where jobs are kept: SQLite and Postgres side by side, with the same meaning (INV-9).
+//!
+//! Each adapter keeps the contract of `stargate_queue::store`; its statements lie in `sql/<store>/`, its schema in
+//! `migrations/<store>/`.
+
+pub mod postgres;
+pub mod sqlite;

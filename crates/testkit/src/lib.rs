@@ -1,1 +1,20 @@
-//! stub
+//! What tests share: private servers, a hand-driven clock, the conformance suite of the store, the seeded
+//! simulation, and a handle on the real binary.
+//!
+//! Everything here runs inside tests only: other crates name it as a dev-dependency. It knows the contract
+//! (`stargate-queue`) and no adapter, so that it compiles while an adapter does not; the test that runs a suite
+//! hands in how to open a store.
+#![expect(clippy::unwrap_used, reason = "everything here runs inside tests, where a panic is the report")]
+
+pub mod clock;
+pub mod cluster;
+pub mod conformance;
+pub mod eventually;
+pub mod fixture;
+pub mod postgres;
+pub mod process;
+pub mod simulation;
+
+pub use clock::{ManualClock, start_of_time};
+pub use eventually::eventually;
+pub use fixture::Fixture;

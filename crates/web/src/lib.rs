@@ -1,1 +1,24 @@
-//! stub
+//! HTTP: the job API, health and metrics. The only crate that knows axum.
+//!
+//! ```text
+//!  request ─▶ request id, span, envelope ─▶ panic guard ─▶ route ─▶ store
+//! ```
+//!
+//! Every answer carries `x-request-id`; every error is `{"error":{"code","message","request_id"}}`, whoever made
+//! it. Bodies, pages, waits and the number of live streams have bounds. Types that go over the wire live here
+//! and are converted by hand from the domain's, so that the inside stays free to change.
+
+pub mod api;
+mod app;
+mod error;
+pub mod health;
+mod input;
+pub mod metrics;
+pub mod queue_gauges;
+mod request;
+mod server;
+
+pub use app::App;
+pub use health::{Check, Health};
+pub use metrics::MetricsHandle;
+pub use server::{router, serve};

@@ -1,0 +1,87 @@
+//! What a claim and a listing cost when the backlog is a hundred times larger.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use stargate_queue::store::{ClaimRequest, JobFilter, KindSlots, Outcome, Settlement, WorkerSpec};
+use stargate_queue::{SharedStore, State, WorkerId};
+
+use crate::noop;
+use crate::report::{Goal, line, median};
+
+const SMALL: usize = 10_000;
+const LEASE: Duration = Duration::from_secs(3600);
+
+pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = format!("sqlite:{}", folder.path().join("bench.db").display());
+    let store = noop::open(if store == "sqlite" { &path } else { store }).await?;
+    noop::insert(&store, SMALL).await?;
+    let worker = register(&store).await?;
+    let mut costs = vec![];
+    for limit in [1, 500] {
+        costs.push((limit, claim_cost(&store, worker, limit).await?));
+    }
+    noop::insert(&store, jobs - SMALL).await?;
+    println!("{}: a claim with {SMALL} and with {jobs} queued jobs", store.facts().name);
+    for (limit, small) in costs {
+        let large = claim_cost(&store, worker, limit).await?;
+        line(&format!("claim of {limit}, {SMALL} queued"), small, "ms", &Goal::None);
+        line(&format!("claim of {limit}, {jobs} queued"), large, "ms", &Goal::None);
+        line(&format!("claim of {limit}: ratio"), large / small, "", &Goal::AtMost(1.2));
+    }
+    listings(&store).await?;
+    noop::drain(&store, jobs).await.map(|rate| line("drain of the large backlog", rate, "jobs/s", &Goal::None))?;
+    println!("listings with {jobs} finished jobs");
+    listings(&store).await
+}
+
+async fn register(store: &SharedStore) -> Result<WorkerId> {
+    let spec = WorkerSpec {
+        name: "growth".into(),
+        kinds: vec![noop::KIND.into()],
+        queues: vec![],
+        concurrency: 1,
+        lease_min: LEASE,
+        lease_max: LEASE,
+    };
+    Ok(store.worker_register(spec).await?)
+}
+
+/// Median time of a claim in ms; the jobs are given back untouched.
+async fn claim_cost(store: &SharedStore, worker: WorkerId, limit: u32) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..40 {
+        let kinds = vec![KindSlots { kind: noop::KIND.into(), slots: limit, lease: LEASE }];
+        let began = Instant::now();
+        let claim = store.claim(ClaimRequest { worker, limit, queues: vec![], kinds }).await?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+        let back = claim.jobs.iter().map(|job| Settlement { fence: job.fence, outcome: Outcome::Released }).collect();
+        store.settle(back).await?;
+    }
+    Ok(median(times))
+}
+
+/// The slowest of a few looks at one page, for every filter.
+async fn listings(store: &SharedStore) -> Result<()> {
+    let base = || JobFilter { limit: 50, ..JobFilter::default() };
+    let filters = [
+        ("all", base()),
+        ("state queued", JobFilter { states: vec![State::Queued], ..base() }),
+        ("state done", JobFilter { states: vec![State::Done], ..base() }),
+        ("state failed", JobFilter { states: vec![State::Failed], ..base() }),
+        ("kind", JobFilter { kind: Some(noop::KIND.into()), ..base() }),
+        ("a kind without jobs", JobFilter { kind: Some("none".into()), ..base() }),
+        ("queue", JobFilter { queue: Some("default".into()), ..base() }),
+    ];
+    for (name, filter) in filters {
+        let mut slowest = 0.0_f64;
+        for _ in 0..5 {
+            let began = Instant::now();
+            store.jobs(filter.clone()).await?;
+            slowest = slowest.max(began.elapsed().as_secs_f64() * 1e3);
+        }
+        line(&format!("page of 50, {name}"), slowest, "ms", &Goal::AtMost(50.0));
+    }
+    Ok(())
+}

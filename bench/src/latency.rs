@@ -1,0 +1,104 @@
+//! From the acknowledged enqueue to the start of the handler.
+//!
+//! Both ends read the machine's monotonic clock, so that two processes can be compared. The enqueue counts as
+//! acknowledged when its call returns; a start can come before that, and then counts as negative.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use stargate_base::Tasks;
+use stargate_queue::{Pool, PoolConfig, SharedStore};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio_util::sync::CancellationToken;
+
+use crate::noop;
+use crate::report::{Goal, line, percentile};
+
+const WARM_UP: usize = 20;
+const JOBS: usize = 200;
+const GAP: Duration = Duration::from_millis(20);
+
+type Starts = Arc<Mutex<Vec<(u64, f64)>>>;
+
+fn monotonic_ms() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+/// Enqueues single jobs and prints when each call returned.
+pub(crate) async fn produce(store: &str, jobs: usize) -> Result<()> {
+    let store = noop::open(store).await?;
+    for (id, returned) in enqueue_singly(&store, jobs).await? {
+        println!("{id} {returned}");
+    }
+    Ok(())
+}
+
+async fn enqueue_singly(store: &SharedStore, jobs: usize) -> Result<Vec<(u64, f64)>> {
+    let mut returned = Vec::with_capacity(jobs);
+    for id in 0..jobs as u64 {
+        tokio::time::sleep(GAP).await;
+        store.enqueue(vec![noop::job(id)?]).await?;
+        returned.push((id, monotonic_ms()));
+    }
+    Ok(returned)
+}
+
+/// An idle pool with default settings that notes when jobs start.
+async fn idle_pool(store: &SharedStore) -> Result<(Starts, CancellationToken, Tasks)> {
+    let starts = Starts::default();
+    let noted = starts.clone();
+    let registry = noop::registry(move |id| noted.lock().unwrap().push((id, monotonic_ms())))?;
+    let pool = Pool::start(store.clone(), registry, PoolConfig::default()).await?;
+    let (stop, tasks) = (CancellationToken::new(), Tasks::new());
+    tasks.spawn(pool.run(stop.clone()));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    Ok((starts, stop, tasks))
+}
+
+pub(crate) async fn in_process(store: &str, p50: &Goal) -> Result<()> {
+    let store = noop::open(store).await?;
+    let (starts, stop, tasks) = idle_pool(&store).await?;
+    let returned = enqueue_singly(&store, WARM_UP + JOBS).await?;
+    finish("in process", &returned, &starts, p50, &Goal::None).await?;
+    stop.cancel();
+    tasks.join().await;
+    Ok(())
+}
+
+pub(crate) async fn across_processes(url: &str, p50: &Goal, p99: &Goal) -> Result<()> {
+    let store = noop::open(url).await?;
+    let (starts, stop, tasks) = idle_pool(&store).await?;
+    #[expect(clippy::disallowed_methods, reason = "the producer must be another process")]
+    let mut child = tokio::process::Command::new(std::env::current_exe()?)
+        .args(["producer", url, &(WARM_UP + JOBS).to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
+    let mut returned = Vec::new();
+    while let Some(text) = lines.next_line().await? {
+        let (id, at) = text.split_once(' ').context("a malformed line")?;
+        returned.push((id.parse()?, at.parse()?));
+    }
+    child.wait().await?;
+    finish("across processes", &returned, &starts, p50, p99).await?;
+    stop.cancel();
+    tasks.join().await;
+    Ok(())
+}
+
+async fn finish(what: &str, returned: &[(u64, f64)], starts: &Starts, p50: &Goal, p99: &Goal) -> Result<()> {
+    while starts.lock().unwrap().len() < returned.len() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let starts: std::collections::HashMap<u64, f64> = starts.lock().unwrap().iter().copied().collect();
+    let mut waits = returned[WARM_UP..]
+        .iter()
+        .map(|(id, at)| starts.get(id).map(|start| start - at).context("a job never started"))
+        .collect::<Result<Vec<f64>>>()?;
+    line(&format!("start {what}, p50"), percentile(&mut waits, 50), "ms", p50);
+    line(&format!("start {what}, p99"), percentile(&mut waits, 99), "ms", p99);
+    Ok(())
+}

@@ -1,0 +1,2 @@
+# Gives its payload back.
+echo "{\"result\": $(cat)}"

@@ -1,0 +1,184 @@
+//! Puts the parts together: opens the store, makes handlers of the configuration, tells the store about them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stargate_jobs::exec::Exec;
+use stargate_jobs::http::{self, Http};
+use stargate_jobs::{process, purge};
+use stargate_queue::handler::{Handler, Registry};
+use stargate_queue::pool::PoolConfig;
+use stargate_queue::pressure::PressureConfig;
+use stargate_queue::schedule::Schedule;
+use stargate_queue::{SharedStore, Store};
+use stargate_store::postgres::{self, Postgres};
+use stargate_store::sqlite::{self, Sqlite};
+
+use crate::config::kinds::{HandlerPlan, KindPlan};
+use crate::config::store_url::StoreUrl;
+use crate::config::{Settings, Worker};
+use crate::failure::{Failure, Result, chain};
+
+/// The schedule that keeps history from growing; one in `stargate.toml` with this name takes its place.
+const PURGE_SCHEDULE: &str = "stargate:purge";
+
+/// Whether opening may change the schema of a shared server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Migrate {
+    /// Bring it up to date.
+    Yes,
+    /// Refuse an old schema.
+    No,
+}
+
+/// Opens the store.
+pub(crate) async fn open(settings: &Settings, migrate: Migrate) -> Result<SharedStore> {
+    let store: SharedStore = match &settings.store {
+        StoreUrl::Sqlite(path) => {
+            make_home(&settings.home, path)?;
+            Arc::new(Sqlite::open(path, sqlite::Options::default()).await?)
+        }
+        StoreUrl::Postgres(url) => {
+            let options = postgres::Options {
+                migrate: migrate == Migrate::Yes,
+                listen_url: settings.listen_dsn.as_ref().map(|dsn| dsn.reveal().to_owned()),
+                ..postgres::Options::default()
+            };
+            Arc::new(Postgres::connect(url.reveal(), options).await?)
+        }
+    };
+    Ok(store)
+}
+
+/// The home is made when needed. A path somewhere else is not: a missing directory there is more likely a typo.
+fn make_home(home: &Path, path: &Path) -> Result<()> {
+    if !path.starts_with(home) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(home).map_err(|error| {
+        Failure::io(format!("cannot make the directory {}", home.display()), &error)
+            .help("choose a place you may write to with --home DIR or STARGATE_HOME")
+    })
+}
+
+/// The built-in kinds and those of the configuration.
+pub(crate) fn registry(settings: &Settings) -> Result<Registry> {
+    if settings.worker.keep_scratch {
+        tracing::warn!(
+            "worker.keep_scratch has no effect yet: programs' scratch directories go when they succeed"
+        );
+    }
+    let mut registry = Registry::new();
+    purge::register(&mut registry)?;
+    let client = http::client().map_err(|error| Failure::input(chain(&error)))?;
+    for kind in &settings.plans.kinds {
+        registry.register(&kind.name, kind.profile.clone(), handler(settings, kind, &client)?)?;
+    }
+    Ok(registry)
+}
+
+fn handler(settings: &Settings, kind: &KindPlan, client: &reqwest::Client) -> Result<Arc<dyn Handler>> {
+    match &kind.handler {
+        HandlerPlan::Exec { command, working_dir, env } => {
+            let mut exec = Exec::new(command.clone(), scratch_root(settings));
+            exec.working_dir.clone_from(working_dir);
+            exec.env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
+            exec.inherited = process::inherited(std::env::vars_os());
+            Ok(Arc::new(exec))
+        }
+        HandlerPlan::Http { url, secret } => {
+            let http = Http::new(url.as_str(), client.clone());
+            let http =
+                http.map_err(|error| Failure::config(format!("kind {:?}: {}", kind.name, chain(&error))))?;
+            Ok(Arc::new(match secret {
+                Some(secret) => http.with_secret(secret.clone()),
+                None => http,
+            }))
+        }
+    }
+}
+
+/// Programs run in other directories, so the path has to be absolute.
+fn scratch_root(settings: &Settings) -> std::path::PathBuf {
+    let home = std::path::absolute(&settings.home).unwrap_or_else(|_| settings.home.clone());
+    home.join("scratch")
+}
+
+/// Tells the store about kinds, limits and schedules of the configuration.
+pub(crate) async fn announce(store: &dyn Store, settings: &Settings, registry: &Registry) -> Result<()> {
+    store.kinds_register(registry.specs()).await?;
+    for limit in &settings.plans.limits {
+        store.limit_set(limit.clone()).await?;
+    }
+    let known = store.kinds().await?;
+    for schedule in &settings.plans.schedules {
+        if !known.iter().any(|kind| kind.name == schedule.kind) {
+            let names: Vec<&str> = known.iter().map(|kind| kind.name.as_str()).collect();
+            let (name, kind) = (&schedule.name, &schedule.kind);
+            return Err(Failure::config(format!("schedules.{name:?}.kind is {kind:?}, which nobody serves"))
+                .help(format!("known kinds: {}; describe it under [kinds.{kind:?}]", names.join(", "))));
+        }
+    }
+    let existing = store.schedules().await?;
+    for schedule in settings.plans.schedules.iter().cloned().chain(purge_schedule(settings, &existing)) {
+        put_schedule(store, schedule, &existing).await?;
+    }
+    Ok(())
+}
+
+fn purge_schedule(settings: &Settings, existing: &[Schedule]) -> Option<Schedule> {
+    let named = |schedule: &Schedule| schedule.name == PURGE_SCHEDULE;
+    if existing.iter().any(named) || settings.plans.schedules.iter().any(named) {
+        return None;
+    }
+    Some(Schedule {
+        name: PURGE_SCHEDULE.to_owned(),
+        cron: "17 3 * * *".to_owned(),
+        time_zone: "UTC".to_owned(),
+        kind: purge::KIND.to_owned(),
+        queue: "default".to_owned(),
+        payload: crate::payload::empty(),
+        priority: 0,
+        next_at: None,
+        last_at: None,
+    })
+}
+
+/// Puts a schedule so that an unchanged one keeps its next instant: a restart neither skips nor repeats a firing.
+pub(crate) async fn put_schedule(
+    store: &dyn Store,
+    mut schedule: Schedule,
+    existing: &[Schedule],
+) -> Result<()> {
+    let before = existing.iter().find(|other| other.name == schedule.name);
+    if let Some(before) = before {
+        schedule.last_at = before.last_at;
+        if before.cron == schedule.cron && before.time_zone == schedule.time_zone {
+            schedule.next_at = before.next_at;
+        }
+    }
+    if schedule.next_at.is_none() {
+        schedule.next_at = schedule.next_after(store.now().await?)?;
+    }
+    store.schedule_put(schedule).await?;
+    Ok(())
+}
+
+/// The pool's configuration.
+pub(crate) fn pool_config(worker: &Worker) -> PoolConfig {
+    PoolConfig {
+        concurrency: worker.concurrency,
+        queues: worker.queues.clone(),
+        heartbeat: worker.heartbeat,
+        lease: worker.lease,
+        poll: worker.poll,
+        shutdown_timeout: worker.shutdown_timeout,
+        buffer_max: worker.buffer_max,
+        pressure: PressureConfig {
+            high_watermark: worker.high_watermark,
+            load_threshold: worker.load_threshold,
+            pause_interval: worker.pause_interval,
+        },
+        ..PoolConfig::default()
+    }
+}

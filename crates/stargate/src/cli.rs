@@ -1,0 +1,175 @@
+//! The command line: every command, option and example.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::cmd;
+use crate::config::{Flags, LogFormat};
+
+/// Takes work in and does not let go of it until it is done and recorded.
+#[derive(Debug, Parser)]
+#[command(name = "stargate", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(max_term_width = 100, after_help = AFTER)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER: &str = "\
+Start here:
+  stargate demo                          see it work, nothing to set up
+  stargate up                            run everything in this directory
+  stargate job enqueue mail '{\"to\": 7}'  hand it a job of a kind in stargate.toml
+  stargate explain 42                    why is job 42 not running?
+
+Settings come from, in this order: a flag, the environment, stargate.toml (--config,
+else the working directory, else /etc/stargate/), the default.
+'stargate config show' tells which one decided.
+
+Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 not found, 4 conflict,
+5 bad input or input/output error, 10 timed out waiting, 130 ended by a second signal.";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Configuration file [default: ./stargate.toml, else /etc/stargate/stargate.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where jobs are kept: sqlite:PATH or postgres://… [env: STARGATE_STORE, DATABASE_URL] [default: HOME/stargate.db]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Directory for everything Stargate keeps [env: STARGATE_HOME] [default: .stargate]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Print JSON with stable fields, errors too
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Colours; NO_COLOR is honoured
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorWhen,
+    /// How log lines look [env: STARGATE_LOG] [default: human]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log: Option<LogFormat>,
+    /// More log lines; twice for even more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// What the command line says about settings.
+    pub(crate) fn flags(&self, command: &Command) -> Flags {
+        let mut flags = Flags {
+            config: self.config.clone(),
+            store: self.store.clone(),
+            home: self.home.clone(),
+            log: self.log,
+            ..Flags::default()
+        };
+        match command {
+            Command::Up(serving) | Command::Worker(serving) => {
+                flags.listen = serving.listen;
+                flags.workers = serving.workers;
+                flags.queues = Some(serving.queues.clone()).filter(|queues| !queues.is_empty());
+            }
+            Command::Serve(listening) => flags.listen = listening.listen,
+            _ => {}
+        }
+        flags
+    }
+}
+
+/// When to use colours. The values carry no text of their own, which keeps the help short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args, Default)]
+pub(crate) struct Listening {
+    /// Address for HTTP, loopback only [env: STARGATE_LISTEN] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// Options of commands that run jobs.
+#[derive(Debug, Args, Default)]
+pub(crate) struct Serving {
+    /// Address for HTTP, loopback only [env: STARGATE_LISTEN]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Jobs run at once [env: STARGATE_WORKERS, MAX_CONCURRENCY] [default: 4]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u64>,
+    /// Serve only these queues, repeatable [env: STARGATE_QUEUES] [default: all]
+    #[arg(long = "queue", value_name = "QUEUE", value_delimiter = ',')]
+    pub(crate) queues: Vec<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run everything in one process: API, worker pool, scheduler
+    #[command(
+        after_help = "Examples:\n  stargate up\n  stargate up --listen 127.0.0.1:9000 --workers 16\n\n\
+        Stops on Ctrl-C or SIGTERM: running jobs get the shutdown timeout, then they are handed back."
+    )]
+    Up(Serving),
+    /// Run only the worker pool, with its own /metrics, /healthz and /readyz
+    #[command(after_help = "Examples:\n  stargate worker --store postgres://db/app --workers 32\n  \
+        stargate worker --queue mail --queue reports\n\nListens on 127.0.0.1:9090 unless told otherwise.")]
+    Worker(Serving),
+    /// Run only the HTTP side
+    #[command(after_help = "Example:\n  stargate serve --store postgres://db/app --listen 127.0.0.1:8080")]
+    Serve(Listening),
+    /// See it work: a fresh home filled with one example of each kind of work
+    Demo(cmd::demo::Demo),
+    /// Enqueue, look at and steer jobs
+    #[command(subcommand)]
+    Job(cmd::job::JobCommand),
+    /// Look at queues, pause and resume them
+    #[command(subcommand)]
+    Queue(cmd::queue::QueueCommand),
+    /// Cron schedules: durable, fired once across the fleet
+    #[command(subcommand)]
+    Schedule(cmd::schedule::ScheduleCommand),
+    /// Limits per key: how many at once, how many per second, which share
+    #[command(subcommand)]
+    Limit(cmd::limit::LimitCommand),
+    /// Tell why a job is not running, and what to do about it
+    #[command(after_help = "Example:\n  stargate explain 42")]
+    Explain(cmd::explain::Explain),
+    /// List the worker processes the store knows
+    Workers,
+    /// Bring the store's schema up to date; forward only
+    Migrate,
+    /// Remove finished jobs beyond their retention
+    Purge(cmd::purge::Purge),
+    /// Check everything a support engineer would ask for
+    #[command(after_help = "Exits 1 when a check fails, so it can gate a deployment.")]
+    Doctor,
+    /// The effective settings
+    #[command(subcommand)]
+    Config(cmd::config::ConfigCommand),
+    /// Measure the queue on this machine
+    #[command(subcommand)]
+    Bench(cmd::bench::BenchCommand),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  stargate completions bash > /etc/bash_completion.d/stargate")]
+    Completions(cmd::docs::Completions),
+    /// Write the manual pages
+    #[command(
+        after_help = "Examples:\n  stargate man | man -l -\n  stargate man --dir /usr/local/share/man/man1"
+    )]
+    Man(cmd::docs::Man),
+    /// Generate reference pages
+    #[command(subcommand, hide = true)]
+    Docs(cmd::docs::DocsCommand),
+}

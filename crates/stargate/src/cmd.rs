@@ -1,0 +1,17 @@
+//! The commands, one file each.
+
+pub(crate) mod bench;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod docs;
+pub(crate) mod doctor;
+pub(crate) mod enqueue;
+pub(crate) mod explain;
+pub(crate) mod job;
+pub(crate) mod limit;
+pub(crate) mod migrate;
+pub(crate) mod purge;
+pub(crate) mod queue;
+pub(crate) mod schedule;
+pub(crate) mod serve;
+pub(crate) mod workers;

@@ -1,0 +1,120 @@
+//! This machine: the home, the disk, git, the programs of the kinds.
+
+use std::path::{Path, PathBuf};
+
+use super::Check;
+use crate::config::Settings;
+use crate::config::kinds::HandlerPlan;
+
+/// Less free space than this, and the next burst of jobs may not fit.
+const FREE_BYTES_WARN: u64 = 1 << 30;
+const FREE_BYTES_FAIL: u64 = 64 << 20;
+/// The oldest git whose `push --atomic --porcelain` and protocol v2 are relied on.
+const GIT_MIN: (u32, u32) = (2, 30);
+
+/// The home can be written to.
+pub(super) fn home(settings: &Settings) -> Check {
+    let home = settings.home.display();
+    let probe = || -> std::io::Result<()> {
+        std::fs::create_dir_all(&settings.home)?;
+        tempfile::tempfile_in(&settings.home).map(drop)
+    };
+    match probe() {
+        Ok(()) => Check::ok("home", format!("{home} is writable")),
+        Err(error) => Check::fail(
+            "home",
+            format!("{home} is not writable: {error}"),
+            "choose another place with --home or STARGATE_HOME, or give this user the right to write there",
+        ),
+    }
+}
+
+/// There is room.
+pub(super) fn disk(settings: &Settings) -> Check {
+    let place = existing(&settings.home);
+    let stat = match rustix::fs::statvfs(&place) {
+        Ok(stat) => stat,
+        Err(error) => {
+            return Check::warn("disk", format!("cannot ask {}: {error}", place.display()), "check the disk");
+        }
+    };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let found = format!("{:.1} GiB free at {}", gibibytes(free), place.display());
+    let remedy = "make room, or shorten the retention: stargate purge --done-older-than 3d";
+    match free {
+        0..FREE_BYTES_FAIL => Check::fail("disk", found, remedy),
+        FREE_BYTES_FAIL..FREE_BYTES_WARN => Check::warn("disk", found, remedy),
+        _ => Check::ok("disk", found),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
+fn gibibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+/// The nearest directory above that is there.
+fn existing(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// git is there and new enough.
+pub(super) async fn git() -> Check {
+    let remedy = format!("install git {}.{} or newer", GIT_MIN.0, GIT_MIN.1);
+    let Some(text) = git_version().await else {
+        return Check::fail("git", "cannot run git --version", remedy);
+    };
+    let version = text.trim().trim_start_matches("git version ").to_owned();
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) >= GIT_MIN => Check::ok("git", version),
+        _ => Check::fail("git", version, remedy),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "asks a program for its version, once, outside of any job")]
+async fn git_version() -> Option<String> {
+    let output = tokio::process::Command::new("git").arg("--version").kill_on_drop(true).output();
+    let output = tokio::time::timeout(std::time::Duration::from_secs(5), output).await.ok()?.ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The programs of the kinds can be found.
+pub(super) fn programs(settings: &Settings) -> Vec<Check> {
+    let missing: Vec<String> = settings
+        .plans
+        .kinds
+        .iter()
+        .filter_map(|kind| match &kind.handler {
+            HandlerPlan::Exec { command, working_dir, .. } => {
+                let program = command.first()?;
+                (!found(program, working_dir.as_deref())).then(|| format!("{program} of kind {}", kind.name))
+            }
+            HandlerPlan::Http { .. } => None,
+        })
+        .collect();
+    let kinds = settings.plans.kinds.len();
+    match missing.as_slice() {
+        [] if kinds == 0 => vec![Check::ok("kinds", "none in the configuration, only the built-in ones")],
+        [] => vec![Check::ok("kinds", format!("{kinds} in the configuration, all programs found"))],
+        _ => {
+            let remedy = "install them, or correct exec and working_dir in stargate.toml";
+            vec![Check::fail("kinds", format!("not found or not executable: {}", missing.join(", ")), remedy)]
+        }
+    }
+}
+
+/// As the system looks for a program: a path as it is, a name in PATH.
+fn found(program: &str, working_dir: Option<&Path>) -> bool {
+    if program.contains('/') {
+        let path = working_dir.map_or_else(|| PathBuf::from(program), |dir| dir.join(program));
+        return executable(&path);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| executable(&dir.join(program)))
+}
+
+fn executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}

@@ -1,0 +1,260 @@
+//! `stargate.toml` as it is written: which keys there are, and where in the file each value stands.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::interval::Interval;
+use crate::failure::{Failure, Result};
+
+/// A value and its place, if it was given.
+pub(crate) type Given<T> = Option<Spanned<T>>;
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct File {
+    /// Where Stargate keeps its files.
+    pub(crate) home: Given<PathBuf>,
+    /// Where jobs are kept: `sqlite:PATH` or `postgres://…`.
+    pub(crate) store: Given<String>,
+    /// A direct connection for LISTEN when `store` goes through a pooler.
+    pub(crate) listen_dsn: Given<String>,
+    pub(crate) worker: Worker,
+    pub(crate) api: Api,
+    pub(crate) metrics: Metrics,
+    pub(crate) log: Log,
+    pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
+    pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
+    pub(crate) schedules: BTreeMap<Spanned<String>, Schedule>,
+}
+
+/// `[worker]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Worker {
+    pub(crate) concurrency: Given<u64>,
+    pub(crate) queues: Given<Vec<String>>,
+    pub(crate) heartbeat: Given<Interval>,
+    pub(crate) lease: Given<Interval>,
+    pub(crate) poll: Given<Interval>,
+    pub(crate) shutdown_timeout: Given<Interval>,
+    pub(crate) buffer_max: Given<u64>,
+    pub(crate) high_watermark: Given<u64>,
+    pub(crate) load_threshold: Given<f64>,
+    pub(crate) pause_interval: Given<Interval>,
+    pub(crate) max_attempts: Given<u64>,
+    pub(crate) keep_scratch: Given<bool>,
+    pub(crate) listen: Given<SocketAddr>,
+}
+
+/// `[api]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Api {
+    pub(crate) listen: Given<SocketAddr>,
+    pub(crate) max_depth: Given<u64>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Metrics {
+    pub(crate) namespace: Given<String>,
+}
+
+/// `[log]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Log {
+    pub(crate) format: Given<String>,
+    pub(crate) filter: Given<String>,
+}
+
+/// `[kinds."NAME"]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Kind {
+    pub(crate) exec: Given<Vec<String>>,
+    pub(crate) http: Given<String>,
+    pub(crate) secret: Given<String>,
+    pub(crate) timeout: Given<Interval>,
+    pub(crate) max_attempts: Given<u64>,
+    pub(crate) max_crashes: Given<u64>,
+    pub(crate) backoff: Given<Interval>,
+    pub(crate) backoff_max: Given<Interval>,
+    pub(crate) lease: Given<Interval>,
+    pub(crate) concurrency: Given<u64>,
+    pub(crate) timeline: Given<Timeline>,
+    pub(crate) working_dir: Given<PathBuf>,
+    pub(crate) env: Given<BTreeMap<String, String>>,
+}
+
+/// How much of a handler's reports is kept.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Timeline {
+    Full,
+    States,
+}
+
+/// `[limits."PATTERN"]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Limit {
+    pub(crate) concurrency: Given<u64>,
+    pub(crate) rate: Given<String>,
+    pub(crate) weight: Given<u64>,
+}
+
+/// `[schedules."NAME"]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Schedule {
+    pub(crate) cron: Given<String>,
+    pub(crate) time_zone: Given<String>,
+    pub(crate) kind: Given<String>,
+    pub(crate) queue: Given<String>,
+    pub(crate) payload: Given<toml::Value>,
+    pub(crate) priority: Given<i64>,
+}
+
+/// The text a value came from, for pointing at it.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+impl Source {
+    /// Refuses the value at `span`, naming the key, with a caret under it.
+    pub(crate) fn refuse(&self, span: Range<usize>, key: &str, problem: &str) -> Failure {
+        Failure::config(format!("{key} {problem}")).at(&self.path, &self.text, span, "this value")
+    }
+
+    /// The line of a span, from 1.
+    pub(crate) fn line(&self, span: &Range<usize>) -> usize {
+        crate::failure::line_column(&self.text, span.start).0
+    }
+}
+
+/// Finds the file: the one named, else the working directory's, else `/etc/stargate/stargate.toml`.
+pub(crate) fn find(named: Option<&Path>) -> Option<PathBuf> {
+    if let Some(path) = named {
+        return Some(path.to_owned());
+    }
+    ["stargate.toml", "/etc/stargate/stargate.toml"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file())
+}
+
+/// Reads and parses a file.
+pub(crate) fn read(path: &Path) -> Result<(Source, File)> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::io(format!("cannot read {}", path.display()), &error)
+            .help("check the path given with --config")
+    })?;
+    let source = Source { path: path.to_owned(), text };
+    let file = parse(&source)?;
+    Ok((source, file))
+}
+
+fn parse(source: &Source) -> Result<File> {
+    toml::from_str(&source.text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().trim().replace('\n', "; ");
+        let Some((key, known)) = unknown_key(&message) else {
+            let key = key_at(&source.text, span.start);
+            let message = if key.is_empty() { message } else { format!("{key}: {message}") };
+            return Failure::config(message).at(&source.path, &source.text, span, "here");
+        };
+        let known: Vec<&str> = known.collect();
+        let help = match nearest(key, &known) {
+            Some(name) => format!("did you mean {name:?}? known keys here: {}", known.join(", ")),
+            None => format!("known keys here: {}", known.join(", ")),
+        };
+        let message = format!("unknown key {key:?}");
+        Failure::config(message).at(&source.path, &source.text, span, "not a setting").help(help)
+    })
+}
+
+/// The key and the known names, from serde's sentence about an unknown field.
+fn unknown_key(message: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
+    let (key, rest) = message.strip_prefix("unknown field `")?.split_once('`')?;
+    Some((key, rest.split('`').skip(1).step_by(2)))
+}
+
+/// The key to the left of a value, for messages that do not name it.
+fn key_at(text: &str, offset: usize) -> &str {
+    let start = text.get(..offset).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let line = text.get(start..).unwrap_or("").lines().next().unwrap_or("");
+    line.split_once('=').map_or("", |(key, _)| key.trim())
+}
+
+/// The known name with the fewest differences, if they are few.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let (distance, best) = known.iter().map(|candidate| (differences(name, candidate), *candidate)).min()?;
+    (distance <= 1 + name.len() / 3).then_some(best)
+}
+
+/// Insertions, deletions and replacements that turn one word into the other.
+fn differences(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, against) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *against);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> Failure {
+        parse(&Source { path: "stargate.toml".into(), text: text.to_owned() }).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_place_and_nearest_name() {
+        let failure = refused("[worker]\nheartbeat = \"10s\"\nconcurency = 4\n");
+        assert_eq!(failure.position().map(|(_, line, column)| (line, column)), Some((3, 1)));
+        assert!(failure.message.contains("concurency"), "{}", failure.message);
+        assert!(failure.help.unwrap().contains("did you mean \"concurrency\"?"));
+    }
+
+    #[test]
+    fn a_wrong_type_is_refused_with_its_key() {
+        let failure = refused("[worker]\nconcurrency = \"four\"\n");
+        assert_eq!(failure.position().map(|(_, line, _)| line), Some(2));
+        assert!(failure.message.starts_with("concurrency:"), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_wrong_unit_is_refused_with_examples() {
+        let failure = refused("[kinds.\"a\"]\ntimeout = \"soon\"\n");
+        assert!(failure.message.contains("1h30m"), "{}", failure.message);
+    }
+
+    #[test]
+    fn broken_toml_is_refused_with_its_place() {
+        assert_eq!(refused("[worker\n").position().map(|(_, line, _)| line), Some(1));
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        assert_eq!(nearest("qeues", &["queues", "poll"]), Some("queues"));
+        assert_eq!(nearest("zebra", &["queues", "poll"]), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! From the arguments to the exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, ColorWhen, Command, Global};
+use crate::cmd;
+use crate::config::layer::Environment;
+use crate::config::{self, Settings};
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+
+/// What every command is given.
+pub(crate) struct App {
+    pub(crate) settings: Settings,
+    pub(crate) out: Output,
+}
+
+/// Parses, runs, reports.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli.global.color {
+        ColorWhen::Auto => {}
+        ColorWhen::Always => anstream::ColorChoice::Always.write_global(),
+        ColorWhen::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let out = Output { json: cli.global.json };
+    match run(cli, out) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            out.failure(&failure);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+/// Help and version are answers; the rest is a mistake, told as JSON where JSON was asked for.
+fn usage(error: &clap::Error) -> ExitCode {
+    let asked_json = std::env::args_os().any(|argument| argument == "--json");
+    if error.use_stderr() && asked_json {
+        let message = error.render().to_string();
+        let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let failure = Failure::new(Exit::Usage, "USAGE", first).help("add --help for what is possible");
+        Output { json: true }.failure(&failure);
+        return ExitCode::from(Exit::Usage as u8);
+    }
+    drop(error.print());
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+fn run(cli: Cli, out: Output) -> Result<()> {
+    let Cli { global, command } = cli;
+    // These need neither settings nor a runtime.
+    let command = match command {
+        Command::Completions(completions) => return completions.run(out),
+        Command::Man(man) => return man.run(out),
+        Command::Docs(docs) => return docs.run(out),
+        other => other,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("stargate")
+        .build()
+        .map_err(|error| Failure::io("cannot start threads", &error))?;
+    let ended = runtime.block_on(dispatch(global, command, out));
+    // Blocking readers (standard input, a name look-up) must not hold up the end.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
+    if let Command::Demo(demo) = &command {
+        return demo.run(&global, out).await;
+    }
+    let stays = matches!(command, Command::Up(_) | Command::Worker(_) | Command::Serve(_));
+    let settings = config::load(global.flags(&command), &Environment::of_process())?;
+    crate::log::install(&settings, global.verbose, !stays)?;
+    let app = App { settings, out };
+    match command {
+        Command::Up(_) => cmd::serve::up(&app).await,
+        Command::Worker(_) => cmd::serve::worker(&app).await,
+        Command::Serve(_) => cmd::serve::serve(&app).await,
+        Command::Job(job) => job.run(&app).await,
+        Command::Queue(queue) => queue.run(&app).await,
+        Command::Schedule(schedule) => schedule.run(&app).await,
+        Command::Limit(limit) => limit.run(&app).await,
+        Command::Explain(explain) => explain.run(&app).await,
+        Command::Workers => cmd::workers::run(&app).await,
+        Command::Migrate => cmd::migrate::run(&app).await,
+        Command::Purge(purge) => purge.run(&app).await,
+        Command::Doctor => cmd::doctor::run(&app).await,
+        Command::Config(config) => {
+            config.run(&app);
+            Ok(())
+        }
+        Command::Bench(bench) => bench.run(&app).await,
+        Command::Demo(_) | Command::Completions(_) | Command::Man(_) | Command::Docs(_) => Ok(()),
+    }
+}

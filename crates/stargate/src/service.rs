@@ -1,0 +1,146 @@
+//! A running Stargate: store, pool, scheduler and HTTP in one process, with an orderly end.
+//!
+//! At the end the pool drains first, while HTTP still answers (not ready any more, but metrics and health); then
+//! HTTP closes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use stargate_base::Tasks;
+use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
+use stargate_queue::{SharedStore, scheduler};
+use stargate_web::{App as Web, Check, Health};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::assemble::{self, Migrate};
+use crate::config::{self, Settings};
+use crate::failure::{Failure, Result, chain};
+
+/// What runs in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// API, pool, scheduler.
+    Everything,
+    /// Pool and scheduler, with health and metrics.
+    Worker,
+    /// API only.
+    Api,
+}
+
+/// A running Stargate.
+pub(crate) struct Service {
+    pub(crate) store: SharedStore,
+    pub(crate) address: SocketAddr,
+    tasks: Tasks,
+    closing: CancellationToken,
+    pool: Option<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+impl Service {
+    /// Starts everything; when this returns, jobs are taken and HTTP answers.
+    pub(crate) async fn start(settings: &Settings, role: Role, stop: CancellationToken) -> Result<Self> {
+        let listen = if role == Role::Worker { settings.worker.listen } else { settings.api_listen };
+        config::check_listen(listen)?;
+        // First, because it fails most often and leaves nothing behind.
+        let listener = TcpListener::bind(listen).await.map_err(|error| {
+            Failure::io(format!("cannot listen on {listen}"), &error)
+                .help("choose another address with --listen 127.0.0.1:PORT or STARGATE_LISTEN; port 0 takes a free one")
+        })?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| Failure::io("cannot ask the socket for its address", &error))?;
+        let metrics =
+            stargate_web::metrics::install(Some(settings.namespace.as_str()).filter(|name| !name.is_empty()))
+                .map_err(|error| Failure::config(chain(&error)))?;
+        let store = assemble::open(settings, Migrate::Yes).await?;
+        let registry = assemble::registry(settings)?;
+        assemble::announce(store.as_ref(), settings, &registry).await?;
+
+        let tasks = Tasks::new();
+        let closing = CancellationToken::new();
+        let pool_config = assemble::pool_config(&settings.worker);
+        let instance = pool_config.name.clone();
+        let mut service = Self { store: Arc::clone(&store), address, tasks, closing, pool: None, stop };
+        let mut vitals = Vitals { pool: None, stop: service.stop.clone(), lease: settings.worker.lease };
+        if role != Role::Api {
+            vitals.pool = Some(service.start_pool(registry, pool_config).await?);
+        }
+        let web = Web {
+            store,
+            health: Arc::new(vitals),
+            metrics: metrics.clone(),
+            max_depth: settings.max_depth,
+            instance,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        service.tasks.spawn(metrics.run(service.closing.clone()));
+        service
+            .tasks
+            .spawn(stargate_web::queue_gauges::run(Arc::clone(&service.store), service.closing.clone()));
+        service.start_http(listener, web);
+        Ok(service)
+    }
+
+    async fn start_pool(
+        &mut self,
+        registry: stargate_queue::handler::Registry,
+        config: PoolConfig,
+    ) -> Result<PoolHandle> {
+        let pool = Pool::start(Arc::clone(&self.store), registry, config).await?;
+        let handle = pool.handle();
+        self.tasks.spawn(scheduler::run(Arc::clone(&self.store), self.stop.clone()));
+        self.pool = Some(self.tasks.spawn(pool.run(self.stop.clone())));
+        Ok(handle)
+    }
+
+    fn start_http(&self, listener: TcpListener, web: Web) {
+        let closing = self.closing.clone();
+        self.tasks.spawn(stargate_web::serve(listener, web, closing));
+    }
+
+    /// Waits for the stop, then ends everything in order.
+    pub(crate) async fn ended(mut self) -> Result<()> {
+        let outcome = match self.pool.take() {
+            Some(pool) => pool.await.map_err(|error| {
+                Failure::failed("INTERNAL", format!("the worker pool ended unexpectedly: {error}"))
+                    .help("its jobs are taken over when their leases end; start it again and report this")
+            }),
+            None => {
+                self.stop.cancelled().await;
+                Ok(())
+            }
+        };
+        self.stop.cancel();
+        self.closing.cancel();
+        self.tasks.join().await;
+        outcome
+    }
+}
+
+/// What `/healthz` and `/readyz` say about this process.
+struct Vitals {
+    pool: Option<PoolHandle>,
+    stop: CancellationToken,
+    lease: std::time::Duration,
+}
+
+impl Health for Vitals {
+    fn checks(&self) -> Vec<Check> {
+        let Some(pool) = &self.pool else { return vec![Check::passed("process")] };
+        let age = pool.status().beat_age;
+        match age > self.lease && !self.stop.is_cancelled() {
+            true => vec![Check::failed("heartbeat", format!("no good beat for {} s", age.as_secs()))],
+            false => vec![Check::passed("heartbeat")],
+        }
+    }
+
+    fn ready_checks(&self) -> Vec<Check> {
+        match self.stop.is_cancelled() {
+            true => vec![Check::failed("running", "shutting down")],
+            false => vec![Check::passed("running")],
+        }
+    }
+}

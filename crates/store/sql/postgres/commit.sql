@@ -1,0 +1,3 @@
+-- Ends a transaction.
+-- Postgres only: the SQLite driver has calls for it.
+commit

@@ -1,0 +1,97 @@
+-- Gives out jobs while no job with a limit key is ready. In one statement: a skip-scan finds the lanes that have ready
+-- jobs, each served lane gives its best rows, the best of all are taken. Rows of other lanes are never read.
+--
+-- Gives nothing out, but says why, when a job with a limit key is ready (job_claim_keyed.sql is for that), or, as long
+-- as $9 is set, when a delayed job is due or a lease has expired: those may come first.
+--
+-- $1 now, $2 worker, $3 limit, $4 queues (empty: all), $5 kinds, $6 slots, $7 lease_ms, $8 token, $9 upkeep first
+with recursive at as materialized (
+    -- A lost claim only makes the job claimable again, so its commit need not wait for the disk.
+    select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
+), claimant as materialized (
+    -- Held until commit: nobody can give this worker up and miss the jobs it is being given.
+    select w.id from stargate.worker w where w.id = $2::integer and w.gone_at is null for key share
+), found (lane_id) as (
+    (select j.lane_id from stargate.job j where j.stage = 0 order by j.lane_id limit 1)
+    union all
+    select (select j.lane_id from stargate.job j where j.stage = 0 and j.lane_id > f.lane_id order by j.lane_id limit 1)
+      from found f where f.lane_id is not null
+), served as materialized (
+    select l.id, l.kind, l.limit_key, k.slots, k.lease_ms
+      from found f
+      join stargate.lane l on l.id = f.lane_id
+      join unnest($5::text[], $6::integer[], $7::integer[]) k (kind, slots, lease_ms) on k.kind = l.kind
+     where (cardinality($4::text[]) = 0 or l.queue = any ($4::text[]))
+       and not exists (select from stargate.pause p
+                        where (p.scope = 'queue' and p.name = l.queue) or (p.scope = 'kind' and p.name = l.kind))
+), upkeep as materialized (
+    select (select j.run_at from stargate.job j where j.stage = 1 order by j.run_at limit 1) as due_at,
+           (select min(case when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now
+                            then w.beat_at + w.lease_min_ms * interval '1 millisecond'
+                            else w.beat_at + (select min(j.lease_ms) from stargate.job j
+                                               where j.worker_id = w.id and j.stage = 3) * interval '1 millisecond' end)
+              from stargate.worker w
+             where w.gone_at is null
+               and exists (select from stargate.job j where j.worker_id = w.id and j.stage = 3)
+               and (w.id <> $2::integer or w.beat_at + w.lease_min_ms * interval '1 millisecond' <= at.now)) as expires_at,
+           exists (select from served s where s.limit_key <> '') as keyed
+      from at
+), gate as materialized (
+    select from at, upkeep u, claimant
+     where not u.keyed
+       and not ($9::boolean and (coalesce(u.due_at <= at.now, false) or coalesce(u.expires_at <= at.now, false)))
+), fresh as (
+    -- A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
+    update stargate.worker w set beat_at = at.now from gate, at
+     where w.id = $2::integer and w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond'
+), share as materialized (
+    -- One lane needs no merging. Among several, look first without locks how many each may give.
+    select s.id, least($3::integer, s.slots)::bigint as n
+      from served s, gate
+     where (select count(*) from served) = 1
+    union all
+    select c.lane_id, count(*)
+      from (select r.lane_id from (
+                select s.id as lane_id, s.slots, j.priority, j.run_at, j.id,
+                       row_number() over (partition by s.kind order by j.priority desc, j.run_at, j.id) as place
+                  from served s
+                  cross join lateral (
+                        select b.* from (
+                            select j.id, j.priority, j.run_at from stargate.job j
+                             where j.stage = 0 and j.lane_id = s.id
+                             order by j.priority desc, j.run_at, j.id
+                             limit 1000) b
+                         limit least($3::integer, s.slots)) j
+                 where exists (select from gate) and (select count(*) from served) > 1) r
+             where r.place <= r.slots
+             order by r.priority desc, r.run_at, r.id
+             limit $3::integer) c
+     group by c.lane_id
+), taken as materialized (
+    select j.ctid
+      from share
+      cross join lateral (
+            -- The constant tells the planner that this is small, which it cannot see from a parameter: without it, a
+            -- large table makes the statement look dear enough to be compiled. No more rows are locked than are read.
+            select b.ctid from (
+                select j.ctid from stargate.job j
+                 where j.stage = 0 and j.lane_id = share.id
+                 order by j.priority desc, j.run_at, j.id
+                 limit 1000
+                   for update skip locked) b
+             limit share.n) j
+), claimed as (
+    -- By row address: whatever the statistics say, this is never a scan of the table.
+    update stargate.job j
+       set stage = 3, attempt = j.attempt + 1, worker_id = $2::integer, token = $8::bigint,
+           lease_ms = coalesce((select case when min(ms) = max(ms) then min(ms) end from unnest($7::integer[]) ms),
+                               (select s.lease_ms from served s where s.id = j.lane_id)),
+           started_at = at.now, last_seq = j.last_seq + 1, started_seq = j.last_seq + 1
+      from at
+     where j.ctid = any (array(select t.ctid from taken t))
+    returning j.id, j.lane_id, j.attempt, j.max_attempts, j.progress, j.priority, j.run_at, j.payload::text as payload, j.trace_id
+)
+select u.keyed, u.due_at, u.expires_at, null::timestamptz as token_at, at.now, exists (select from claimant) as known,
+       null::double precision as key_vtime, null::integer as key_weight,
+       c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id
+  from upkeep u cross join at left join claimed c on true

@@ -1,0 +1,25 @@
+-- Has a failed job run again, with as many further attempts as it had been given. What was read off the finished row
+-- becomes rows of its timeline.
+with at as (
+    select coalesce($1::timestamptz, now()) as now
+), gone as (
+    delete from stargate.job_history h where h.id = $2::bigint and h.state = 3 returning h.*
+), back as (
+    insert into stargate.job (id, run_at, created_at, started_at, lane_id, worker_id, last_seq, started_seq, stage, priority, attempt,
+           max_attempts, crash_count, blockers, progress, payload, unique_key, trace_id, error)
+    overriding system value
+    select g.id, at.now, g.created_at, g.started_at, g.lane_id, g.worker_id, g.last_seq + 1, 0,
+           case when $4::smallint > 0 then 2 else 0 end, g.priority, g.attempt,
+           least(g.attempt + g.max_attempts, 32767), 0, $4::smallint, g.progress, g.payload, g.unique_key, g.trace_id, g.error
+      from gone g, at
+), told as (
+    insert into stargate.job_event (job_id, seq, at, event, data)
+    select g.id, g.started_seq, g.started_at, 'processing', json_build_object('attempt', g.attempt, 'worker', w.name)
+      from gone g left join stargate.worker w on w.id = g.worker_id where g.started_seq > 0
+    union all
+    select g.id, g.last_seq, g.finished_at, 'failed',
+           json_build_object('code', g.error ->> 'code', 'class', g.error ->> 'class', 'message', g.error ->> 'message') from gone g
+    union all
+    select g.id, g.last_seq + 1, at.now, 'requeued:operator', '{}' from gone g, at
+)
+select g.id, pg_notify('stargate_jobs', $3::text)::text from gone g

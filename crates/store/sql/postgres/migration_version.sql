@@ -1,0 +1,2 @@
+-- The newest migration that has been run.
+select coalesce(max(m.version), 0) from stargate.migration m

@@ -1,0 +1,15 @@
+-- Removes finished jobs beyond their retention with all that belongs to them, at most so many.
+--
+-- $1 now, $2 states, $3 age in milliseconds, $4 limit
+with old as materialized (
+    select h.id from stargate.job_history h
+     where h.finished_at <= coalesce($1::timestamptz, now()) - $3::bigint * interval '1 millisecond' and h.state = any ($2::smallint[])
+     limit $4::integer
+), events as (
+    delete from stargate.job_event e where e.job_id = any (array(select o.id from old o))
+), parents as (
+    delete from stargate.job_parent p where p.job_id = any (array(select o.id from old o))
+), gone as (
+    delete from stargate.job_history h where h.id = any (array(select o.id from old o)) returning h.id
+)
+select count(*) from gone

@@ -1,0 +1,3 @@
+-- Undoes a transaction.
+-- Postgres only: the SQLite driver has calls for it.
+rollback

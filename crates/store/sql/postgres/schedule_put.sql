@@ -1,0 +1,6 @@
+-- Adds or replaces a schedule; when it was last fired is kept.
+insert into stargate.schedule (name, cron, time_zone, kind, queue, payload, priority, next_at, last_at)
+values ($1::text, $2::text, $3::text, $4::text, $5::text, $6::text::json, $7::smallint, $8::timestamptz, $9::timestamptz)
+on conflict (name) do update set cron = excluded.cron, time_zone = excluded.time_zone, kind = excluded.kind, queue = excluded.queue,
+    payload = excluded.payload, priority = excluded.priority, next_at = excluded.next_at,
+    last_at = coalesce(excluded.last_at, schedule.last_at)

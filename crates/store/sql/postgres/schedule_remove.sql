@@ -1,0 +1,2 @@
+-- Removes a schedule.
+delete from stargate.schedule where name = $1::text returning true

@@ -1,0 +1,2 @@
+-- Differs from Postgres, which has sequences.
+select value from counter where name = ?1

@@ -1,0 +1,1 @@
+select id from job where unique_key = ?1

@@ -1,0 +1,2 @@
+select j.id, j.lane_id, j.has_children from job_parent p join job j on j.id = p.job_id
+where p.parent_id = ?1 and j.stage = 2

@@ -1,0 +1,1 @@
+delete from job where id = ?1

@@ -1,0 +1,1 @@
+insert into job_event (job_id, seq, at, event, data) values (?1, ?2, ?3, ?4, ?5)

@@ -1,0 +1,1 @@
+delete from job_event where job_id = ?1

@@ -1,0 +1,1 @@
+select min(lease_ms) from job where stage = 3 and worker_id = ?1

@@ -1,0 +1,1 @@
+delete from job_history where id = ?1

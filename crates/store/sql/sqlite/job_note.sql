@@ -1,0 +1,2 @@
+update job set last_seq = last_seq + ?4, progress = coalesce(?5, progress)
+where id = ?1 and attempt = ?2 and token = ?3 and stage = 3 returning last_seq

@@ -1,0 +1,1 @@
+update job set has_children = 1 where id = ?1

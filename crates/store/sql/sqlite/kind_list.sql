@@ -1,0 +1,1 @@
+select name, max_attempts, max_crashes from kind order by name

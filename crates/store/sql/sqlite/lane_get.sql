@@ -1,0 +1,1 @@
+select queue, kind, limit_key from lane where id = ?1

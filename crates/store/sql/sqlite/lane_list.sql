@@ -1,0 +1,1 @@
+select id from lane where (?1 is null or queue = ?1) and (?2 is null or kind = ?2)

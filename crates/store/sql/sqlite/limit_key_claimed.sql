@@ -1,0 +1,1 @@
+update limit_key set running = running + ?2, tokens = ?3, refilled_at = ?4, vtime = ?5 where key = ?1

@@ -1,0 +1,1 @@
+select key from limit_key where key <> ''

@@ -1,0 +1,1 @@
+delete from limit_rule where pattern = ?1

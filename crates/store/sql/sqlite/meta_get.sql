@@ -1,0 +1,1 @@
+select value from meta where key = ?1

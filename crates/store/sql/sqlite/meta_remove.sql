@@ -1,0 +1,1 @@
+delete from meta where key = ?1

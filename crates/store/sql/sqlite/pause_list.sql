@@ -1,0 +1,1 @@
+select scope, name from pause order by scope, name

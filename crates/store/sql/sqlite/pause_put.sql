@@ -1,0 +1,1 @@
+insert or ignore into pause (scope, name) values (?1, ?2)

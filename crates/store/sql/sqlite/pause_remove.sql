@@ -1,0 +1,1 @@
+delete from pause where scope = ?1 and name = ?2

@@ -1,0 +1,1 @@
+delete from worker where gone_at < ?1 and not exists (select 1 from job where stage = 3 and worker_id = worker.id)

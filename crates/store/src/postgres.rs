@@ -1,0 +1,331 @@
+//! Jobs kept in a Postgres database, in the schema `stargate`.
+//!
+//! ```text
+//!   claim ───▶ a connection of its own: one statement, commit without waiting for the disk
+//!   settle ──▶ a connection of its own: one durable statement for a batch
+//!   beat ────▶ a connection of its own, driven by the runtime that beats
+//!   enqueue ─▶ calls put together ──▶ a connection of its own
+//!   readers, operators ──▶ a few connections
+//!   LISTEN ──▶ a connection of its own, perhaps past a pooler
+//! ```
+//!
+//! So nothing a producer or an operator does can hold up the bookkeeping of running jobs. Connections are made when
+//! first used and replaced when they break; while the server is away every call answers an error of the class
+//! `RetryableTransient`. What an enqueue or a settlement has answered survives any crash (INV-1); a claim that is lost
+//! in one only makes the job claimable again.
+
+mod claim;
+mod connect;
+mod enqueue;
+mod error;
+mod lanes;
+mod listen;
+mod migrate;
+mod operate;
+mod recover;
+mod rows;
+mod schedule;
+mod settle;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use rand::RngExt as _;
+use stargate_base::{Clock, Tasks};
+use stargate_queue::event::Event;
+use stargate_queue::job::check_name;
+use stargate_queue::limits::{Limit, LimitState};
+use stargate_queue::schedule::Schedule;
+use stargate_queue::store::{
+    Beat, Cancelled, Claim, ClaimRequest, Enqueued, JobFilter, Note, Once, PauseTarget, PurgeReport,
+    PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WorkerRow, WorkerSpec,
+};
+use stargate_queue::{Fence, Job, JobId, KindSpec, NewJob, Result, State, Store, WorkerId};
+use tokio::sync::watch;
+use tokio_postgres::types::Type;
+
+use connect::{Connector, Line, Lines, Session};
+
+/// The text of a statement.
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/postgres/", $name, ".sql"))
+    };
+}
+use sql;
+
+/// Connections for readers and operators.
+const READERS: usize = 3;
+
+/// How a Postgres store is opened.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Where the time comes from; tests set their own.
+    pub clock: Clock,
+    /// Brings the schema up to date on opening; without it an old schema is refused.
+    pub migrate: bool,
+    /// A direct connection for LISTEN, when the URL leads to a pooler in transaction mode.
+    pub listen_url: Option<String>,
+    /// The URL leads to a pooler that does not keep prepared statements. Found out by itself when absent, at the cost
+    /// of one failed statement.
+    pub pooled: bool,
+}
+
+/// Jobs kept in a Postgres database.
+#[derive(Debug)]
+pub struct Postgres {
+    inner: Arc<Inner>,
+    ear: listen::Ear,
+}
+
+/// What calls and the tasks they start share.
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    claim: Line,
+    settle: Line,
+    beat: Line,
+    enqueue: Line,
+    readers: Lines,
+    lanes: lanes::Lanes,
+    batcher: enqueue::Batcher,
+    wakes: watch::Sender<u64>,
+    /// What the notifications of this process say, so that it can tell them from others'.
+    own: String,
+    /// Whether ready jobs with limit keys were seen last.
+    keyed: AtomicBool,
+    tasks: Tasks,
+}
+
+impl Inner {
+    /// Wakes the sleepers of this process.
+    fn wake(&self) {
+        self.wakes.send_modify(|n| *n += 1);
+    }
+
+    /// Wakes the sleepers of other processes, when the transaction commits.
+    async fn notify(&self, s: &mut Session<'_>) -> Result<()> {
+        s.rows("notify others", sql!("notify"), &[(&self.own, Type::TEXT)]).await.map(drop)
+    }
+}
+
+impl Postgres {
+    /// Connects, brings the schema up to date if asked to, and begins to listen for new jobs.
+    pub async fn connect(url: &str, options: Options) -> Result<Self> {
+        let tasks = Tasks::new();
+        let connector = Arc::new(Connector::new(url, options.pooled, tasks.clone())?);
+        let listening = match &options.listen_url {
+            Some(direct) => Arc::new(Connector::new(direct, false, tasks.clone())?),
+            None => connector.clone(),
+        };
+        let line = || Line::new(connector.clone());
+        let (own, wakes) = (format!("{:016x}", rand::rng().random::<u64>()), watch::Sender::new(0));
+        let inner = Inner {
+            clock: options.clock,
+            claim: line(),
+            settle: line(),
+            beat: line(),
+            enqueue: line(),
+            readers: Lines::new(&connector, READERS),
+            lanes: lanes::Lanes::default(),
+            batcher: enqueue::Batcher::default(),
+            wakes: wakes.clone(),
+            own: own.clone(),
+            keyed: AtomicBool::new(false),
+            tasks: tasks.clone(),
+        };
+        if options.migrate {
+            migrate::run(&inner.enqueue).await?;
+        } else {
+            migrate::fits(migrate::version(&mut inner.enqueue.session().await?).await?)?;
+        }
+        let ear = listen::Ear::new(listening, connector, own, wakes, tasks);
+        ear.start().await;
+        Ok(Self { inner: Arc::new(inner), ear })
+    }
+
+    /// Closes the connections and waits for what drives them.
+    pub async fn close(self) {
+        let tasks = self.inner.tasks.clone();
+        drop(self);
+        tasks.join().await;
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.inner.tasks.stop();
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts { name: "postgres", wake: self.ear.method() }
+    }
+
+    fn wakes(&self) -> watch::Receiver<u64> {
+        self.inner.wakes.subscribe()
+    }
+
+    async fn check(&self) -> Result<StoreHealth> {
+        let mut s = self.inner.readers.session().await?;
+        let begun = Instant::now();
+        s.rows("answer", sql!("clock_now"), &[(&None::<Timestamp>, Type::TIMESTAMPTZ)]).await?;
+        let round_trip = begun.elapsed();
+        let schema = migrate::version(&mut s).await?;
+        migrate::fits(schema)?;
+        Ok(StoreHealth { round_trip, schema })
+    }
+
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        enqueue::enqueue(&self.inner, jobs).await
+    }
+
+    async fn enqueue_once(&self, once: Once, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        enqueue::enqueue_once(&self.inner, once, jobs).await
+    }
+
+    async fn kinds_register(&self, kinds: Vec<KindSpec>) -> Result<()> {
+        operate::kinds_register(&self.inner, &kinds).await
+    }
+
+    async fn kinds(&self) -> Result<Vec<KindSpec>> {
+        operate::kinds(&mut self.inner.readers.session().await?).await
+    }
+
+    async fn worker_register(&self, worker: WorkerSpec) -> Result<WorkerId> {
+        recover::register(&self.inner, &worker).await
+    }
+
+    async fn worker_remove(&self, worker: WorkerId) -> Result<()> {
+        recover::remove(&self.inner, worker).await
+    }
+
+    async fn beat(&self, worker: WorkerId) -> Result<Beat> {
+        recover::beat(&self.inner, worker).await
+    }
+
+    async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>> {
+        recover::owned(&self.inner, worker).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claim> {
+        claim::claim(&self.inner, &request).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Verdict>> {
+        settle::settle(&self.inner, settlements).await
+    }
+
+    async fn note(&self, notes: Vec<Note>) -> Result<Vec<Verdict>> {
+        settle::note(&self.inner, notes).await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>> {
+        operate::job(&self.inner, id).await
+    }
+
+    async fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
+        operate::jobs(&self.inner, &filter).await
+    }
+
+    async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
+        operate::events(&self.inner, id, after_seq, limit).await
+    }
+
+    async fn parents(&self, id: JobId) -> Result<Vec<(JobId, State)>> {
+        operate::parents(&self.inner, id).await
+    }
+
+    async fn retry(&self, id: JobId) -> Result<()> {
+        operate::retry(&self.inner, id).await
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<Cancelled> {
+        operate::cancel(&self.inner, id).await
+    }
+
+    async fn pause(&self, target: PauseTarget) -> Result<()> {
+        let (PauseTarget::Queue(name) | PauseTarget::Kind(name)) = &target;
+        check_name("pause", name)?;
+        operate::pause(&self.inner, &target).await
+    }
+
+    async fn resume(&self, target: PauseTarget) -> Result<bool> {
+        operate::resume(&self.inner, &target).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PauseTarget>> {
+        operate::pauses(&self.inner).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueCounts>> {
+        operate::queues(&self.inner).await
+    }
+
+    async fn depth(&self, up_to: u64) -> Result<u64> {
+        operate::depth(&self.inner, up_to).await
+    }
+
+    async fn oldest_ready(&self) -> Result<Option<Duration>> {
+        operate::oldest_ready(&self.inner).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>> {
+        recover::workers(&self.inner).await
+    }
+
+    async fn limit_set(&self, limit: Limit) -> Result<()> {
+        limit.check()?;
+        operate::limit_set(&self.inner, &limit).await
+    }
+
+    async fn limit_remove(&self, pattern: &str) -> Result<bool> {
+        operate::limit_remove(&self.inner, pattern).await
+    }
+
+    async fn limits(&self) -> Result<Vec<Limit>> {
+        operate::limits(&self.inner).await
+    }
+
+    async fn limit_state(&self, key: &str) -> Result<Option<LimitState>> {
+        operate::limit_state(&self.inner, key).await
+    }
+
+    async fn schedule_put(&self, schedule: Schedule) -> Result<()> {
+        schedule.check()?;
+        schedule::put(&self.inner, &schedule).await
+    }
+
+    async fn schedule_remove(&self, name: &str) -> Result<bool> {
+        schedule::remove(&self.inner, name).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        schedule::list(&self.inner).await
+    }
+
+    async fn schedule_fire(
+        &self,
+        name: &str,
+        due: Timestamp,
+        next: Option<Timestamp>,
+    ) -> Result<Option<JobId>> {
+        schedule::fire(&self.inner, name, due, next).await
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        let now = self.inner.clock.for_statement();
+        let mut s = self.inner.readers.session().await?;
+        s.value("tell the time", sql!("clock_now"), &[(&now, Type::TIMESTAMPTZ)]).await
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
+        operate::purge(&self.inner, &request).await
+    }
+}

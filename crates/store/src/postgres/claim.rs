@@ -1,0 +1,258 @@
+//! Giving out jobs. Normally one statement; promotion and recovery come before it when it says that they are due.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+use rand::RngExt as _;
+use stargate_queue::store::{Claim, ClaimRequest, ClaimedJob};
+use stargate_queue::{Fence, JobId, LeaseToken, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::connect::Session;
+use super::error::again;
+use super::lanes::Lane;
+use super::rows::{json, millis, small, span};
+use super::{Inner, recover, sql};
+
+/// Jobs given out at once; the statement has the same number in it.
+const CLAIM_MAX: u32 = 1000;
+/// How often a claim stands back for promotion and recovery before it takes what is there.
+const UPKEEP_ROUNDS: u32 = 2;
+/// Statements that promote due jobs before one claim, a thousand jobs each.
+const PROMOTE_ROUNDS: u32 = 5;
+
+const OPERATION: &str = "give out jobs";
+
+/// What every row of the claim's answer begins with.
+struct Head {
+    keyed: bool,
+    due_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    token_at: Option<Timestamp>,
+    now: Timestamp,
+    known: bool,
+}
+
+impl Head {
+    fn of(row: &Row) -> Self {
+        Self {
+            keyed: row.get(0),
+            due_at: row.get(1),
+            expires_at: row.get(2),
+            token_at: row.get(3),
+            now: row.get(4),
+            known: row.get(5),
+        }
+    }
+
+    fn is_past(&self, instant: Option<Timestamp>) -> bool {
+        instant.is_some_and(|instant| instant <= self.now)
+    }
+}
+
+/// Gives out jobs.
+pub(super) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim> {
+    let mut ask = Ask::new(request);
+    let mut claim = Claim::default();
+    let mut placed: Vec<Placed> = Vec::new();
+    let mut upkeep_left = UPKEEP_ROUNDS;
+    let mut keyed = inner.keyed.load(Ordering::Relaxed);
+    loop {
+        let mut s = inner.claim.session().await?;
+        let (head, rows) = take(inner, &mut s, &ask, keyed, upkeep_left > 0).await?;
+        inner.keyed.store(head.keyed, Ordering::Relaxed);
+        if !head.known {
+            break;
+        }
+        let (due, expired) = (head.is_past(head.due_at), head.is_past(head.expires_at));
+        if upkeep_left > 0 && (due || expired) {
+            upkeep_left -= 1;
+            if due {
+                promote(inner, &mut s).await?;
+            }
+            drop(s);
+            if expired {
+                claim.recovered.extend(recover::recover(inner, Some(request.worker)).await?);
+            }
+            continue;
+        }
+        if head.keyed && !keyed {
+            keyed = true;
+            continue;
+        }
+        let new = place(inner, &mut s, &head, ask.token, &rows).await?;
+        let exhausted = ask.subtract(&new);
+        let more = keyed && exhausted && !new.is_empty() && ask.limit > 0;
+        placed.extend(new);
+        // Within one statement a key's room may go to jobs that then find no slot for their kind; without those kinds
+        // others get it.
+        if more {
+            upkeep_left = 0;
+            continue;
+        }
+        if ask.limit > 0 {
+            let next = [head.due_at, head.expires_at, head.token_at].into_iter().flatten().min();
+            claim.next_look = next.map(|at| span(head.now, at));
+        }
+        break;
+    }
+    placed.sort_by(Placed::order);
+    claim.jobs = placed.into_iter().map(|placed| placed.job).collect();
+    Ok(claim)
+}
+
+/// What is still asked for.
+struct Ask<'r> {
+    worker: i32,
+    token: i64,
+    limit: i32,
+    queues: &'r [String],
+    kinds: Vec<&'r str>,
+    slots: Vec<i32>,
+    leases: Vec<i32>,
+}
+
+impl<'r> Ask<'r> {
+    fn new(request: &'r ClaimRequest) -> Self {
+        Self {
+            worker: recover::number(request.worker),
+            token: rand::rng().random(),
+            limit: request.limit.min(CLAIM_MAX).cast_signed(),
+            queues: &request.queues,
+            kinds: request.kinds.iter().map(|kind| kind.kind.as_str()).collect(),
+            slots: request.kinds.iter().map(|kind| kind.slots.min(CLAIM_MAX).cast_signed()).collect(),
+            leases: request.kinds.iter().map(|kind| millis(kind.lease)).collect(),
+        }
+    }
+
+    /// Takes off what was given; whether a kind has no slot left.
+    fn subtract(&mut self, given: &[Placed]) -> bool {
+        for placed in given {
+            self.limit -= 1;
+            if let Some(n) = self.kinds.iter().position(|kind| **kind == *placed.job.kind) {
+                self.slots[n] -= 1;
+            }
+        }
+        self.slots.contains(&0)
+    }
+}
+
+/// Runs the statement; one row without a job tells of the state of things.
+async fn take(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    ask: &Ask<'_>,
+    keyed: bool,
+    upkeep: bool,
+) -> Result<(Head, Vec<Row>)> {
+    let now = inner.clock.for_statement();
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&ask.worker as _, Type::INT4),
+        (&ask.limit as _, Type::INT4),
+        (&ask.queues as _, Type::TEXT_ARRAY),
+        (&ask.kinds as _, Type::TEXT_ARRAY),
+        (&ask.slots as _, Type::INT4_ARRAY),
+        (&ask.leases as _, Type::INT4_ARRAY),
+        (&ask.token as _, Type::INT8),
+        (&upkeep as _, Type::BOOL),
+    ];
+    let statement = if keyed { sql!("job_claim_keyed") } else { sql!("job_claim") };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let result = s.rows(OPERATION, statement, &params).await;
+        if again(&result, tries) {
+            continue;
+        }
+        let rows = result?;
+        let head = rows.first().map(Head::of);
+        let head = head.ok_or_else(|| super::error::transient(OPERATION, "the claim answered nothing"))?;
+        return Ok((head, rows));
+    }
+}
+
+/// Makes due jobs ready.
+async fn promote(inner: &Inner, s: &mut Session<'_>) -> Result<()> {
+    let now = inner.clock.for_statement();
+    for _ in 0..PROMOTE_ROUNDS {
+        let promoted: i64 =
+            s.value("promote due jobs", sql!("job_promote"), &[(&now, Type::TIMESTAMPTZ)]).await?;
+        if promoted < 1000 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A claimed job and what decides its place.
+struct Placed {
+    job: ClaimedJob,
+    key: Arc<str>,
+    weight: i32,
+    priority: i16,
+    start: f64,
+    run_at: Timestamp,
+}
+
+impl Placed {
+    fn of(row: &Row, lane: &Lane, head: &Head, token: i64) -> Self {
+        let run_at = row.get(14);
+        let job = ClaimedJob {
+            fence: Fence { job: JobId(row.get(8)), attempt: small(row, 10), token: LeaseToken(token) },
+            kind: lane.kind.clone(),
+            queue: lane.queue.clone(),
+            payload: json(row.get(15)),
+            max_attempts: small(row, 11),
+            progress: u8::try_from(row.get::<_, i16>(12)).unwrap_or(0),
+            waited: span(run_at, head.now),
+            trace_id: row.get(16),
+        };
+        Self {
+            job,
+            key: lane.limit_key.clone(),
+            weight: row.get::<_, Option<i32>>(7).unwrap_or(1).max(1),
+            priority: row.get(13),
+            start: row.get::<_, Option<f64>>(6).unwrap_or(0.0),
+            run_at,
+        }
+    }
+
+    /// Priority, then the virtual time of the limit key, then due time, then id.
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        let by_start = self.start.total_cmp(&other.start);
+        let due = |placed: &Self| (placed.run_at, placed.job.fence.job);
+        other.priority.cmp(&self.priority).then(by_start).then_with(|| due(self).cmp(&due(other)))
+    }
+}
+
+/// The jobs of an answer with their places.
+async fn place(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    head: &Head,
+    token: i64,
+    rows: &[Row],
+) -> Result<Vec<Placed>> {
+    let mut ids: Vec<i32> = rows.iter().filter_map(|row| row.get::<_, Option<i32>>(9)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let lanes = inner.lanes.named(s, &ids).await?;
+    let placed =
+        |row: &Row| lanes.get(&row.get::<_, Option<i32>>(9)?).map(|lane| Placed::of(row, lane, head, token));
+    let mut placed: Vec<Placed> = rows.iter().filter_map(placed).collect();
+    placed.sort_by(Placed::order);
+    // Each further job of a key starts one step later in its virtual time.
+    let mut before: HashMap<Arc<str>, f64> = HashMap::new();
+    if placed.iter().any(|placed| !placed.key.is_empty()) {
+        for placed in &mut placed {
+            let served = before.entry(placed.key.clone()).or_insert(0.0);
+            placed.start += *served / f64::from(placed.weight);
+            *served += 1.0;
+        }
+    }
+    Ok(placed)
+}

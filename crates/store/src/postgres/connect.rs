@@ -1,0 +1,333 @@
+//! Connections: each has one purpose, is made when first used, and is replaced when it breaks.
+//!
+//! Nothing here depends on the session: behind PgBouncer in transaction mode every transaction may run on another
+//! server connection. Prepared statements are kept for each connection; where a pooler loses them, statements are sent
+//! whole from then on.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use stargate_base::{Backoff, Tasks};
+use stargate_queue::Result;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::{self, TimedOut, transient, translate};
+
+/// How long a statement may take before the connection counts as dead.
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long making a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After so much silence the kernel asks whether the server is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// A parameter with its type: statements can then be prepared or sent whole alike.
+pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Makes connections.
+pub(super) struct Connector {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+    tasks: Tasks,
+    /// Statements are sent whole, because something in between does not keep prepared ones.
+    unprepared: AtomicBool,
+}
+
+/// A connection that has just been made: the client, and what moves its bytes.
+pub(super) enum Made {
+    Plain(Client, Box<tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>>),
+    Tls(
+        Client,
+        Box<
+            tokio_postgres::Connection<
+                tokio_postgres::Socket,
+                <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream,
+            >,
+        >,
+    ),
+}
+
+impl Connector {
+    /// A maker of connections to `url`; their drivers run as `tasks`.
+    pub(super) fn new(url: &str, pooled: bool, tasks: Tasks) -> Result<Self> {
+        let (mut config, tls) = super::tls::read_url(url)?;
+        config.connect_timeout(CONNECT_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
+        if config.get_application_name().is_none() {
+            config.application_name("stargate");
+        }
+        Ok(Self { config, tls, tasks, unprepared: AtomicBool::new(pooled) })
+    }
+
+    /// Makes a connection, without a driver yet.
+    pub(super) async fn make(&self) -> Result<Made> {
+        const OPERATION: &str = "connect to the database";
+        let making = async {
+            match &self.tls {
+                None => self
+                    .config
+                    .connect(NoTls)
+                    .await
+                    .map(|(client, driver)| Made::Plain(client, Box::new(driver))),
+                Some(tls) => self
+                    .config
+                    .connect(tls.clone())
+                    .await
+                    .map(|(client, driver)| Made::Tls(client, Box::new(driver))),
+            }
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, making).await {
+            Ok(made) => made.map_err(|e| translate(OPERATION, e)),
+            Err(_) => Err(transient(OPERATION, TimedOut(CONNECT_TIMEOUT))),
+        }
+    }
+
+    /// Makes a connection whose driver runs on the runtime of the caller.
+    async fn open(&self) -> Result<Open> {
+        let client = match self.make().await? {
+            Made::Plain(client, driver) => {
+                self.tasks.spawn(driver);
+                client
+            }
+            Made::Tls(client, driver) => {
+                self.tasks.spawn(driver);
+                client
+            }
+        };
+        Ok(Open { client, statements: HashMap::new() })
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("hosts", &self.config.get_hosts()).finish_non_exhaustive()
+    }
+}
+
+/// An open connection and what is prepared on it, by the address of the statement's text.
+struct Open {
+    client: Client,
+    statements: HashMap<(usize, usize), Statement>,
+}
+
+/// The place of one connection.
+pub(super) struct Line {
+    connector: Arc<Connector>,
+    place: Mutex<Place>,
+}
+
+#[derive(Default)]
+struct Place {
+    open: Option<Open>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Line {
+    /// A place without a connection yet.
+    pub(super) fn new(connector: Arc<Connector>) -> Self {
+        Self { connector, place: Mutex::default() }
+    }
+
+    /// The connection for exclusive use, made anew if it broke.
+    pub(super) async fn session(&self) -> Result<Session<'_>> {
+        self.ready(self.place.lock().await).await
+    }
+
+    async fn ready<'a>(&'a self, mut place: MutexGuard<'a, Place>) -> Result<Session<'a>> {
+        if place.open.as_ref().is_none_or(|open| open.client.is_closed()) {
+            place.open = None;
+            if let Some(instant) = place.not_before.take() {
+                tokio::time::sleep_until(instant).await;
+            }
+            match self.connector.open().await {
+                Ok(open) => {
+                    place.open = Some(open);
+                    place.failures = 0;
+                }
+                Err(error) => {
+                    place.failures += 1;
+                    place.not_before = Some(Instant::now() + Backoff::RECONNECT.delay(place.failures));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Session { place, connector: &self.connector, in_transaction: false })
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+/// A few connections for whoever comes first.
+#[derive(Debug)]
+pub(super) struct Lines {
+    lines: Vec<Line>,
+    next: AtomicUsize,
+}
+
+impl Lines {
+    /// Places for `count` connections.
+    pub(super) fn new(connector: &Arc<Connector>, count: usize) -> Self {
+        let lines = (0..count).map(|_| Line::new(connector.clone())).collect();
+        Self { lines, next: AtomicUsize::new(0) }
+    }
+
+    /// A free connection, or the next one in turn.
+    pub(super) async fn session(&self) -> Result<Session<'_>> {
+        for line in &self.lines {
+            if let Ok(place) = line.place.try_lock() {
+                return line.ready(place).await;
+            }
+        }
+        self.lines[self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len()].session().await
+    }
+}
+
+/// A connection in exclusive use. Dropped within a transaction, it closes the connection, and the server rolls back.
+pub(super) struct Session<'a> {
+    place: MutexGuard<'a, Place>,
+    connector: &'a Connector,
+    in_transaction: bool,
+}
+
+impl Session<'_> {
+    /// Runs a statement and answers its rows.
+    pub(super) async fn rows(
+        &mut self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
+        let answer = match tokio::time::timeout(STATEMENT_TIMEOUT, self.run(sql, params)).await {
+            Err(_) => {
+                // Whatever the server does with the statement, this connection's next answer would be to the last
+                // question.
+                self.place.open = None;
+                return Err(transient(operation, TimedOut(STATEMENT_TIMEOUT)));
+            }
+            Ok(answer) => answer,
+        };
+        match answer {
+            Err(error) if error::is_lost_statement(&error) && !self.in_transaction => {
+                self.whole_from_now_on();
+                self.run(sql, params).await.map_err(|e| translate(operation, e))
+            }
+            Err(error) => {
+                if error::is_lost_statement(&error) {
+                    self.whole_from_now_on();
+                }
+                if error.code().is_some_and(|c| c.code() == "0A000")
+                    && let Some(open) = &mut self.place.open
+                {
+                    open.statements.clear();
+                }
+                Err(translate(operation, error))
+            }
+            Ok(rows) => Ok(rows),
+        }
+    }
+
+    /// Runs a statement and answers the first column of its only row.
+    pub(super) async fn value<T>(
+        &mut self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<T>
+    where
+        T: for<'r> tokio_postgres::types::FromSql<'r>,
+    {
+        let rows = self.rows(operation, sql, params).await?;
+        let row = rows.first().ok_or_else(|| transient(operation, "the statement answered no row"))?;
+        row.try_get(0).map_err(|e| translate(operation, e))
+    }
+
+    /// Begins a transaction.
+    pub(super) async fn begin(&mut self) -> Result<()> {
+        self.batch("begin a transaction", include_str!("../../sql/postgres/begin.sql")).await?;
+        self.in_transaction = true;
+        Ok(())
+    }
+
+    /// Ends the transaction; when it has answered, the changes survive any crash.
+    pub(super) async fn commit(&mut self) -> Result<()> {
+        self.batch("commit", include_str!("../../sql/postgres/commit.sql")).await?;
+        self.in_transaction = false;
+        Ok(())
+    }
+
+    /// Ends the transaction without a trace.
+    pub(super) async fn rollback(&mut self) -> Result<()> {
+        self.batch("roll back", include_str!("../../sql/postgres/rollback.sql")).await?;
+        self.in_transaction = false;
+        Ok(())
+    }
+
+    /// Runs several statements without parameters.
+    pub(super) async fn batch(&mut self, operation: &'static str, sql: &str) -> Result<()> {
+        let Some(open) = &self.place.open else {
+            return Err(transient(operation, "the connection is closed"));
+        };
+        match tokio::time::timeout(STATEMENT_TIMEOUT, open.client.batch_execute(sql)).await {
+            Ok(done) => done.map_err(|e| translate(operation, e)),
+            Err(_) => {
+                self.place.open = None;
+                Err(transient(operation, TimedOut(STATEMENT_TIMEOUT)))
+            }
+        }
+    }
+
+    async fn run(
+        &mut self,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Some(open) = &mut self.place.open else {
+            // Only after a timeout within a transaction: the transaction is gone.
+            return Err(tokio_postgres::Error::__private_api_timeout());
+        };
+        if self.connector.unprepared.load(Ordering::Relaxed) {
+            return open.client.query_typed(sql, params).await;
+        }
+        let address = (sql.as_ptr().addr(), sql.len());
+        let statement = match open.statements.get(&address) {
+            Some(statement) => statement.clone(),
+            None => {
+                let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+                let statement = open.client.prepare_typed(sql, &types).await?;
+                open.statements.insert(address, statement.clone());
+                statement
+            }
+        };
+        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+        open.client.query(&statement, &values).await
+    }
+
+    fn whole_from_now_on(&mut self) {
+        if !self.connector.unprepared.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                "a connection pooler does not keep prepared statements; statements are sent whole"
+            );
+        }
+        if let Some(open) = &mut self.place.open {
+            open.statements.clear();
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if self.in_transaction {
+            self.place.open = None;
+        }
+    }
+}

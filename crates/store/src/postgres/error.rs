@@ -1,0 +1,104 @@
+//! Translates the driver's errors; above this file nobody sees them.
+
+use stargate_base::ErrorClass;
+use stargate_queue::{Error, Result};
+use tokio_postgres::error::SqlState;
+
+/// What a job that does not exist raises inside the database.
+const NO_SUCH_JOB: &str = "SG404";
+
+/// The statement took longer than we wait.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub(super) struct TimedOut(pub(super) std::time::Duration);
+
+/// Translates an error of the driver.
+pub(super) fn translate(operation: &'static str, error: tokio_postgres::Error) -> Error {
+    if let Some(db) = error.as_db_error()
+        && db.code().code() == NO_SUCH_JOB
+    {
+        let name = db.message().trim_start_matches("no job ").to_owned();
+        return Error::NotFound { what: "job", name };
+    }
+    let (class, hint) = judge(&error);
+    Error::Store { operation, class, hint, source: Box::new(error) }
+}
+
+/// An error that trying again can mend.
+pub(super) fn transient(
+    operation: &'static str,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::Store { operation, class: ErrorClass::RetryableTransient, hint: None, source: source.into() }
+}
+
+/// An error that only a change of the settings can mend.
+pub(super) fn fatal(
+    operation: &'static str,
+    hint: &'static str,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::Store { operation, class: ErrorClass::Fatal, hint: Some(hint), source: source.into() }
+}
+
+/// Two transactions collided and this one was rolled back: running it again is all that is needed.
+pub(super) fn is_collision(error: &Error) -> bool {
+    let Error::Store { source, .. } = error else { return false };
+    let code = source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code());
+    matches!(code, Some(c) if *c == SqlState::T_R_DEADLOCK_DETECTED || *c == SqlState::T_R_SERIALIZATION_FAILURE)
+}
+
+/// The unique key of a job is held by another.
+pub(super) fn is_unique_key_taken(error: &Error) -> bool {
+    let Error::Store { source, .. } = error else { return false };
+    source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code()) == Some(&SqlState::UNIQUE_VIOLATION)
+}
+
+/// The connection has no such prepared statement, or has another of that name: there is a pooler in between that does
+/// not keep track of them.
+pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(c) if *c == SqlState::INVALID_SQL_STATEMENT_NAME || *c == SqlState::DUPLICATE_PSTATEMENT)
+}
+
+/// Answers a lost race by doing it again, a few times.
+pub(super) const COLLISIONS_MAX: u32 = 8;
+
+/// Whether to run a transaction again that ended this way.
+pub(super) fn again<T>(result: &Result<T>, tries: u32) -> bool {
+    tries < COLLISIONS_MAX && result.as_ref().is_err_and(is_collision)
+}
+
+fn judge(error: &tokio_postgres::Error) -> (ErrorClass, Option<&'static str>) {
+    let Some(code) = error.code() else {
+        // Not an answer of the server: the connection broke, was refused, or was never made.
+        return (ErrorClass::RetryableTransient, None);
+    };
+    match code.code() {
+        "28P01" | "28000" => (
+            ErrorClass::Fatal,
+            Some(
+                "check the user, the password and the server's pg_hba.conf; if it asks for encryption add sslmode=require",
+            ),
+        ),
+        "3D000" => (ErrorClass::Fatal, Some("the database does not exist; create it first")),
+        "42501" => (ErrorClass::Fatal, Some("the user lacks a right; it must own the schema stargate")),
+        "42P01" | "3F000" | "42883" | "42703" => {
+            (ErrorClass::Fatal, Some("the schema is not what it should be; run 'stargate migrate'"))
+        }
+        "53100" => (ErrorClass::RetryableTransient, Some("the server's disk is full")),
+        "53300" => (
+            ErrorClass::RetryableTransient,
+            Some("the server has too many connections; raise max_connections"),
+        ),
+        // A standby, or a primary that has just been demoted.
+        "25006" => (ErrorClass::RetryableTransient, Some("the server is read-only; is it a standby?")),
+        // The cached plan is older than the table; the next use prepares it anew.
+        "0A000" | "26000" | "42P05" => (ErrorClass::RetryableTransient, None),
+        code => match &code[..2] {
+            "08" | "40" | "53" | "55" | "57" | "58" | "25" | "XX" => (ErrorClass::RetryableTransient, None),
+            "23" => (ErrorClass::Conflict, None),
+            "22" => (ErrorClass::ValidationFailure, None),
+            _ => (ErrorClass::Fatal, None),
+        },
+    }
+}

@@ -1,0 +1,74 @@
+//! The schema: numbered files, forward only, run under a lock and recorded with their checksums.
+
+use stargate_queue::{Error, Result};
+use tokio_postgres::types::Type;
+
+use super::connect::{Line, Session};
+use super::sql;
+
+/// A numbered step of the schema.
+struct Migration {
+    version: i64,
+    name: &'static str,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/postgres/0001_jobs.sql") }];
+
+/// The newest schema this program knows.
+pub(super) const KNOWN: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+/// Brings the schema up to date. Processes that start at once wait for each other.
+pub(super) async fn run(line: &Line) -> Result<()> {
+    const OPERATION: &str = "migrate";
+    let mut s = line.session().await?;
+    // The common case needs no right to create anything.
+    if version(&mut s).await? == KNOWN {
+        return Ok(());
+    }
+    s.begin().await?;
+    s.batch(OPERATION, sql!("migration_table")).await?;
+    let found = version(&mut s).await?;
+    if found > KNOWN {
+        s.rollback().await?;
+        return Err(Error::SchemaTooNew { found, known: KNOWN });
+    }
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > found) {
+        s.batch(OPERATION, migration.sql).await?;
+        let sum = checksum(migration.sql);
+        s.rows(
+            OPERATION,
+            sql!("migration_insert"),
+            &[(&migration.version, Type::INT8), (&migration.name, Type::TEXT), (&sum, Type::TEXT)],
+        )
+        .await?;
+    }
+    s.commit().await
+}
+
+/// The schema in the database; 0 when it was never migrated.
+pub(super) async fn version(s: &mut Session<'_>) -> Result<i64> {
+    const OPERATION: &str = "tell its schema";
+    if !s.value::<bool>(OPERATION, sql!("migration_exists"), &[]).await? {
+        return Ok(0);
+    }
+    s.value(OPERATION, sql!("migration_version"), &[]).await
+}
+
+/// Refuses a schema that this program does not fit.
+pub(super) fn fits(found: i64) -> Result<()> {
+    match found {
+        found if found > KNOWN => Err(Error::SchemaTooNew { found, known: KNOWN }),
+        found if found < KNOWN => Err(Error::SchemaTooOld { found, known: KNOWN }),
+        _ => Ok(()),
+    }
+}
+
+/// FNV-1a: it only has to notice an edited file.
+fn checksum(sql: &str) -> String {
+    let hash = sql.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}

@@ -1,0 +1,429 @@
+//! Reading, and what operators do: retry, cancel, pause, limits, purge.
+
+use std::time::Duration;
+
+use stargate_queue::event::{Event, Spine, timeline};
+use stargate_queue::limits::{Limit, LimitState, Rate};
+use stargate_queue::store::{
+    Cancelled, JobFilter, PAGE_MAX, PauseTarget, PurgeReport, PurgeRequest, QueueCounts,
+};
+use stargate_queue::{Error, Job, JobId, KindSpec, Result, Stage, State};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::connect::Session;
+use super::enqueue::finish;
+use super::error::{again, is_unique_key_taken, transient};
+use super::rows::{self, count, json, small, span, state_number};
+use super::{Inner, recover, settle, sql};
+
+/// How often a job is looked for that others move from one state to another meanwhile.
+const MOVING_ROUNDS: u32 = 5;
+
+/// The known kinds.
+pub(super) async fn kinds(s: &mut Session<'_>) -> Result<Vec<KindSpec>> {
+    let rows = s.rows("list kinds", sql!("kind_list"), &[]).await?;
+    let kind =
+        |row: &Row| KindSpec { name: row.get(0), max_attempts: small(row, 1), max_crashes: small(row, 2) };
+    Ok(rows.iter().map(kind).collect())
+}
+
+/// Makes kinds known.
+pub(super) async fn kinds_register(inner: &Inner, kinds: &[KindSpec]) -> Result<()> {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+    let attempts: Vec<i16> = kinds.iter().map(|kind| kind.max_attempts.cast_signed()).collect();
+    let crashes: Vec<i16> = kinds.iter().map(|kind| kind.max_crashes.cast_signed()).collect();
+    let params = [
+        (&names as _, Type::TEXT_ARRAY),
+        (&attempts as _, Type::INT2_ARRAY),
+        (&crashes as _, Type::INT2_ARRAY),
+    ];
+    inner.readers.session().await?.rows("register kinds", sql!("kind_put"), &params).await.map(drop)
+}
+
+async fn find(s: &mut Session<'_>, id: JobId) -> Result<Option<(Job, Spine)>> {
+    let rows = s.rows("read the job", sql!("job_get"), &[(&id.0, Type::INT8)]).await?;
+    Ok(rows.first().map(rows::job))
+}
+
+async fn find_there(s: &mut Session<'_>, id: JobId) -> Result<(Job, Spine)> {
+    find(s, id).await?.ok_or_else(|| Error::NotFound { what: "job", name: id.to_string() })
+}
+
+/// One job.
+pub(super) async fn job(inner: &Inner, id: JobId) -> Result<Option<Job>> {
+    let mut s = inner.readers.session().await?;
+    Ok(find(&mut s, id).await?.map(|(job, _)| job))
+}
+
+/// A page of jobs, newest first.
+pub(super) async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<Job>> {
+    const OPERATION: &str = "list jobs";
+    let limit = filter.limit.clamp(1, PAGE_MAX).cast_signed();
+    let before = filter.before.map_or(i64::MAX, |id| id.0);
+    let wanted = |state: State| filter.states.is_empty() || filter.states.contains(&state);
+    let mut stages: Vec<i16> = Vec::new();
+    if wanted(State::Queued) {
+        stages.extend([Stage::Ready as i16, Stage::Delayed as i16, Stage::Blocked as i16]);
+    }
+    if wanted(State::Processing) {
+        stages.push(Stage::Processing as i16);
+    }
+    let ended = [State::Done, State::Failed, State::Cancelled];
+    let states: Vec<i16> = ended.into_iter().filter(|state| wanted(*state)).map(state_number).collect();
+    let mut s = inner.readers.session().await?;
+    let mut found = Vec::new();
+    for (numbers, sql) in [(&stages, sql!("job_page")), (&states, sql!("job_history_page"))] {
+        if numbers.is_empty() {
+            continue;
+        }
+        let params = [
+            (&before as _, Type::INT8),
+            (numbers as _, Type::INT2_ARRAY),
+            (&filter.kind as _, Type::TEXT),
+            (&filter.queue as _, Type::TEXT),
+            (&filter.since as _, Type::TIMESTAMPTZ),
+            (&limit as _, Type::INT4),
+        ];
+        found.extend(s.rows(OPERATION, sql, &params).await?.iter().map(|row| rows::job(row).0));
+    }
+    found.sort_by_key(|job| std::cmp::Reverse(job.id));
+    // A job that ended between the two statements is in both.
+    found.dedup_by_key(|job| job.id);
+    found.truncate(usize::try_from(limit).unwrap_or(0));
+    Ok(found)
+}
+
+/// The timeline of a job after a sequence number.
+pub(super) async fn events(inner: &Inner, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
+    let mut s = inner.readers.session().await?;
+    let (job, spine) = find_there(&mut s, id).await?;
+    let (after, most) = (i32::try_from(after_seq).unwrap_or(i32::MAX), i64::from(limit));
+    let params = [(&id.0 as _, Type::INT8), (&after as _, Type::INT4), (&most as _, Type::INT8)];
+    let rows = s.rows("read the timeline", sql!("job_event_list"), &params).await?;
+    let event = |row: &Row| Event {
+        seq: u32::try_from(row.get::<_, i32>(0)).unwrap_or(0),
+        at: row.get(1),
+        event: row.get(2),
+        data: json(row.get(3)),
+    };
+    let mut events = timeline(&job, spine, rows.iter().map(event).collect());
+    // Rows written since the job was read would come without what belongs between them.
+    events.retain(|event| event.seq > after_seq && event.seq <= spine.last_seq);
+    events.dedup_by_key(|event| event.seq);
+    events.truncate(limit as usize);
+    Ok(events)
+}
+
+/// The parents of a job with their states.
+pub(super) async fn parents(inner: &Inner, id: JobId) -> Result<Vec<(JobId, State)>> {
+    let mut s = inner.readers.session().await?;
+    find_there(&mut s, id).await?;
+    parent_states(&mut s, id).await
+}
+
+async fn parent_states(s: &mut Session<'_>, id: JobId) -> Result<Vec<(JobId, State)>> {
+    let rows = s.rows("list parents", sql!("job_parent_list"), &[(&id.0, Type::INT8)]).await?;
+    let parent = |row: &Row| {
+        let stage = row.get::<_, Option<i16>>(1).and_then(Stage::from_number);
+        let state = stage.map(Stage::state).or_else(|| row.get::<_, Option<i16>>(2).map(rows::state));
+        state.map(|state| (JobId(row.get(0)), state))
+    };
+    Ok(rows.iter().filter_map(parent).collect())
+}
+
+/// Has a failed job run again.
+pub(super) async fn retry(inner: &Inner, id: JobId) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut s = inner.readers.session().await?;
+        s.begin().await?;
+        let result = retry_within(inner, &mut s, id).await;
+        let result = finish(&mut s, result).await;
+        if again(&result, tries) {
+            continue;
+        }
+        inner.wake();
+        return match result {
+            Err(error) if is_unique_key_taken(&error) => {
+                let problem = format!("another unfinished job has the unique key of job {id}");
+                Err(Error::Conflict { problem })
+            }
+            other => other,
+        };
+    }
+}
+
+async fn retry_within(inner: &Inner, s: &mut Session<'_>, id: JobId) -> Result<()> {
+    const OPERATION: &str = "retry the job";
+    let (job, _) = find_there(s, id).await?;
+    let wrong = |state, problem: String| Error::WrongState { job: id, state, problem };
+    if job.state != State::Failed {
+        return Err(wrong(job.state, "only failed jobs can be retried".to_owned()));
+    }
+    if let Some(key) = &job.unique_key {
+        let keys = vec![key.as_str()];
+        let rows = s.rows(OPERATION, sql!("job_by_unique_key"), &[(&keys, Type::TEXT_ARRAY)]).await?;
+        if let Some(row) = rows.first() {
+            let other: i64 = row.get(1);
+            let problem = format!("job {other} has the unique key {key:?} of job {id} and is not finished");
+            return Err(Error::Conflict { problem });
+        }
+    }
+    // Parents that were purged are forgotten.
+    let parents: Vec<i64> = parent_states(s, id).await?.into_iter().map(|(parent, _)| parent.0).collect();
+    let mut blockers = 0_i16;
+    if !parents.is_empty() {
+        let rows = s.rows(OPERATION, sql!("job_parent_lock"), &[(&parents, Type::INT8_ARRAY)]).await?;
+        let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer about the parents"))?;
+        if let (Some(parent), Some(number)) = (row.get::<_, Option<i64>>(1), row.get::<_, Option<i16>>(2)) {
+            let found = rows::state(number);
+            let problem = format!("it waits for job {parent}, which is {found}; retry that one first");
+            return Err(wrong(State::Failed, problem));
+        }
+        blockers = i16::try_from(row.get::<_, i32>(0)).unwrap_or(i16::MAX);
+    }
+    let now = inner.clock.for_statement();
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&id.0 as _, Type::INT8),
+        (&inner.own as _, Type::TEXT),
+        (&blockers as _, Type::INT2),
+    ];
+    if s.rows(OPERATION, sql!("job_retry"), &params).await?.is_empty() {
+        return Err(wrong(State::Queued, "somebody else has retried it just now".to_owned()));
+    }
+    Ok(())
+}
+
+/// Ends a waiting job, or asks the worker of a running one to stop.
+pub(super) async fn cancel(inner: &Inner, id: JobId) -> Result<Cancelled> {
+    const OPERATION: &str = "cancel the job";
+    let mut tries = 0;
+    for _ in 0..MOVING_ROUNDS {
+        let ended = loop {
+            tries += 1;
+            let mut s = inner.readers.session().await?;
+            s.begin().await?;
+            let result = cancel_waiting(inner, &mut s, id).await;
+            let result = finish(&mut s, result).await;
+            if !again(&result, tries) {
+                break result?;
+            }
+        };
+        if ended {
+            inner.wake();
+            return Ok(Cancelled::Ended);
+        }
+        let now = inner.clock.for_statement();
+        let mut s = inner.readers.session().await?;
+        let params =
+            [(&now as _, Type::TIMESTAMPTZ), (&id.0 as _, Type::INT8), (&inner.own as _, Type::TEXT)];
+        let asked = s.rows(OPERATION, sql!("job_cancel_request"), &params).await?;
+        if !asked.is_empty() {
+            inner.wake();
+            return Ok(Cancelled::Requested);
+        }
+        let (job, _) = find_there(&mut s, id).await?;
+        if job.cancel_requested && job.state == State::Processing {
+            return Ok(Cancelled::Requested);
+        }
+        if job.state.is_finished() {
+            let problem = "it has ended and cannot be cancelled".to_owned();
+            return Err(Error::WrongState { job: id, state: job.state, problem });
+        }
+    }
+    Err(transient(OPERATION, "the job changes its state faster than it can be cancelled"))
+}
+
+async fn cancel_waiting(inner: &Inner, s: &mut Session<'_>, id: JobId) -> Result<bool> {
+    let now = inner.clock.for_statement();
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&id.0 as _, Type::INT8)];
+    let rows = s.rows("cancel the job", sql!("job_cancel_waiting"), &params).await?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    if row.get(0) {
+        settle::tell_children(inner, s, &[(id.0, State::Cancelled)]).await?;
+    }
+    Ok(true)
+}
+
+fn columns(target: &PauseTarget) -> (&'static str, &str) {
+    match target {
+        PauseTarget::Queue(name) => ("queue", name),
+        PauseTarget::Kind(name) => ("kind", name),
+    }
+}
+
+/// Stops giving out jobs of a queue or kind.
+pub(super) async fn pause(inner: &Inner, target: &PauseTarget) -> Result<()> {
+    let (scope, name) = columns(target);
+    let params = [(&scope as _, Type::TEXT), (&name as _, Type::TEXT)];
+    inner.readers.session().await?.rows("pause", sql!("pause_put"), &params).await.map(drop)
+}
+
+/// Gives out jobs of a queue or kind again.
+pub(super) async fn resume(inner: &Inner, target: &PauseTarget) -> Result<bool> {
+    let (scope, name) = columns(target);
+    let mut s = inner.readers.session().await?;
+    let params = [(&scope as _, Type::TEXT), (&name as _, Type::TEXT)];
+    let resumed = !s.rows("resume", sql!("pause_remove"), &params).await?.is_empty();
+    if resumed {
+        inner.notify(&mut s).await?;
+        inner.wake();
+    }
+    Ok(resumed)
+}
+
+/// What is paused.
+pub(super) async fn pauses(inner: &Inner) -> Result<Vec<PauseTarget>> {
+    let rows = inner.readers.session().await?.rows("list what is paused", sql!("pause_list"), &[]).await?;
+    let target = |row: &Row| match row.get::<_, &str>(0) {
+        "queue" => PauseTarget::Queue(row.get(1)),
+        _ => PauseTarget::Kind(row.get(1)),
+    };
+    Ok(rows.iter().map(target).collect())
+}
+
+/// Jobs per queue and stage.
+pub(super) async fn queues(inner: &Inner) -> Result<Vec<QueueCounts>> {
+    let rows = inner.readers.session().await?.rows("count jobs", sql!("queue_counts"), &[]).await?;
+    let counts = |row: &Row| QueueCounts {
+        queue: row.get(0),
+        ready: count(row, 1),
+        delayed: count(row, 2),
+        blocked: count(row, 3),
+        processing: count(row, 4),
+        failed: count(row, 5),
+        paused: row.get(6),
+    };
+    Ok(rows.iter().map(counts).collect())
+}
+
+/// Jobs that could run, counted no further than `up_to`.
+pub(super) async fn depth(inner: &Inner, up_to: u64) -> Result<u64> {
+    let (now, most) = (inner.clock.for_statement(), i64::try_from(up_to).unwrap_or(i64::MAX));
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&most as _, Type::INT8)];
+    let mut s = inner.readers.session().await?;
+    let depth: i64 = s.value("count ready jobs", sql!("depth"), &params).await?;
+    Ok(u64::try_from(depth).unwrap_or(0).min(up_to))
+}
+
+/// Age of the oldest job that could run now but does not.
+pub(super) async fn oldest_ready(inner: &Inner) -> Result<Option<Duration>> {
+    let now = inner.clock.for_statement();
+    let mut s = inner.readers.session().await?;
+    let rows =
+        s.rows("find the oldest ready job", sql!("lane_oldest_ready"), &[(&now, Type::TIMESTAMPTZ)]).await?;
+    Ok(rows.first().and_then(|row| row.get::<_, Option<jiff::Timestamp>>(0).map(|at| span(at, row.get(1)))))
+}
+
+/// Sets the limits of all keys that match a pattern.
+pub(super) async fn limit_set(inner: &Inner, limit: &Limit) -> Result<()> {
+    const OPERATION: &str = "set the limit";
+    let concurrency = limit.concurrency.map(|n| i32::try_from(n).unwrap_or(i32::MAX));
+    let rate_count = limit.rate.map(|rate| i32::try_from(rate.count).unwrap_or(i32::MAX));
+    let rate_per = limit.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX).max(1));
+    let weight = limit.weight.cast_signed();
+    let params = [
+        (&limit.pattern as _, Type::TEXT),
+        (&concurrency as _, Type::INT4),
+        (&rate_count as _, Type::INT4),
+        (&rate_per as _, Type::INT8),
+        (&weight as _, Type::INT4),
+    ];
+    let mut s = inner.readers.session().await?;
+    s.rows(OPERATION, sql!("limit_rule_put"), &params).await?;
+    limits_apply(inner, &mut s).await
+}
+
+/// Removes a limit.
+pub(super) async fn limit_remove(inner: &Inner, pattern: &str) -> Result<bool> {
+    let mut s = inner.readers.session().await?;
+    let removed = s.rows("remove the limit", sql!("limit_rule_remove"), &[(&pattern, Type::TEXT)]).await?;
+    limits_apply(inner, &mut s).await?;
+    Ok(!removed.is_empty())
+}
+
+/// Gives every key the rule that now applies to it. Doing it twice does no harm, so it need not be one transaction
+/// with the change of the rule: whoever sets a limit and hears nothing sets it again.
+async fn limits_apply(inner: &Inner, s: &mut Session<'_>) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let result = s.rows("apply the limits", sql!("limit_key_refresh"), &[(&inner.own, Type::TEXT)]).await;
+        if !again(&result, tries) {
+            inner.wake();
+            return result.map(drop);
+        }
+    }
+}
+
+fn rate(count: Option<i32>, per_ms: Option<i64>) -> Option<Rate> {
+    let count = u32::try_from(count?).ok()?;
+    Some(Rate { count, per: Duration::from_millis(u64::try_from(per_ms?).ok()?) })
+}
+
+fn unsigned(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+/// The limits, most specific first.
+pub(super) async fn limits(inner: &Inner) -> Result<Vec<Limit>> {
+    let rows = inner.readers.session().await?.rows("list limits", sql!("limit_rule_list"), &[]).await?;
+    let limit = |row: &Row| Limit {
+        pattern: row.get(0),
+        concurrency: row.get::<_, Option<i32>>(1).map(unsigned),
+        rate: rate(row.get(2), row.get(3)),
+        weight: unsigned(row.get(4)),
+    };
+    Ok(rows.iter().map(limit).collect())
+}
+
+/// The present use of one key.
+pub(super) async fn limit_state(inner: &Inner, key: &str) -> Result<Option<LimitState>> {
+    let now = inner.clock.for_statement();
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&key as _, Type::TEXT)];
+    let rows = inner.readers.session().await?.rows("read the limit", sql!("limit_key_get"), &params).await?;
+    let state = |row: &Row| LimitState {
+        key: row.get(0),
+        running: unsigned(row.get(1)),
+        concurrency: row.get::<_, Option<i32>>(2).map(unsigned),
+        rate: rate(row.get(3), row.get(4)),
+        weight: unsigned(row.get(5)),
+        tokens: row.get(6),
+    };
+    Ok(rows.first().map(state))
+}
+
+/// Removes finished jobs beyond their retention.
+pub(super) async fn purge(inner: &Inner, request: &PurgeRequest) -> Result<PurgeReport> {
+    const OPERATION: &str = "purge";
+    // Gives up the workers that fell silent without holding a job; nobody else looks for them.
+    recover::recover(inner, None).await?;
+    let now = inner.clock.for_statement();
+    let age = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 1000);
+    let mut left = i32::try_from(request.batch).unwrap_or(i32::MAX);
+    let mut report = PurgeReport::default();
+    let mut s = inner.readers.session().await?;
+    for (states, span) in
+        [(&[State::Done, State::Cancelled][..], request.done_age), (&[State::Failed][..], request.failed_age)]
+    {
+        let numbers: Vec<i16> = states.iter().map(|state| state_number(*state)).collect();
+        let age = age(span);
+        let params = [
+            (&now as _, Type::TIMESTAMPTZ),
+            (&numbers as _, Type::INT2_ARRAY),
+            (&age as _, Type::INT8),
+            (&left as _, Type::INT4),
+        ];
+        let removed: i64 = s.value(OPERATION, sql!("purge_history"), &params).await?;
+        left -= i32::try_from(removed).unwrap_or(left);
+        let removed = u64::try_from(removed).unwrap_or(0);
+        if states.contains(&State::Failed) { report.failed += removed } else { report.done += removed }
+    }
+    let (oldest, most) = (age(request.done_age.max(request.failed_age)), 10_000_i32);
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&oldest as _, Type::INT8), (&most as _, Type::INT4)];
+    s.rows(OPERATION, sql!("purge_rest"), &params).await?;
+    Ok(report)
+}

@@ -1,0 +1,211 @@
+//! Workers: their beats, and what becomes of the jobs of those that fell silent.
+//!
+//! A job's lease ends at its worker's last beat plus the lease the job was given. Anybody's claim recovers what has
+//! expired, so no single rescuer can stall.
+
+use stargate_base::ErrorClass;
+use stargate_queue::store::{Beat, Recovered, WorkerRow, WorkerSpec};
+use stargate_queue::{Error, Fence, JobError, JobId, LeaseToken, Result, State, WorkerId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::connect::Session;
+use super::enqueue::finish;
+use super::error::{again, transient};
+use super::rows::{count, millis, small};
+use super::settle::{self, Back, End};
+use super::{Inner, sql};
+
+const OPERATION: &str = "recover abandoned jobs";
+
+/// A number of a worker as its column keeps it; one that does not fit was never given out.
+pub(super) fn number(worker: WorkerId) -> i32 {
+    i32::try_from(worker.0).unwrap_or(0)
+}
+
+/// Recovers the jobs whose lease has expired and gives up workers that were silent for too long.
+pub(super) async fn recover(inner: &Inner, asking: Option<WorkerId>) -> Result<Vec<Recovered>> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut s = inner.readers.session().await?;
+        s.begin().await?;
+        let result = recover_within(inner, &mut s, asking).await;
+        let result = finish(&mut s, result).await;
+        if !again(&result, tries) {
+            if result.as_ref().is_ok_and(|recovered| !recovered.is_empty()) {
+                inner.wake();
+            }
+            return result;
+        }
+    }
+}
+
+async fn recover_within(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    asking: Option<WorkerId>,
+) -> Result<Vec<Recovered>> {
+    let now = inner.clock.for_statement();
+    let rows = s.rows(OPERATION, sql!("worker_silent"), &[(&now, Type::TIMESTAMPTZ)]).await?;
+    let silent: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
+    if silent.is_empty() {
+        return Ok(Vec::new());
+    }
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&silent as _, Type::INT4_ARRAY)];
+    let lost: Vec<Lost> =
+        s.rows(OPERATION, sql!("job_expired"), &params).await?.iter().map(Lost::of).collect();
+    let (mut ends, mut backs, mut recovered) = (Vec::new(), Vec::new(), Vec::new());
+    for lost in &lost {
+        let became = match fate(lost) {
+            Fate::Cancelled => {
+                ends.push(End { fence: lost.fence, state: State::Cancelled, result: None, error: None });
+                State::Cancelled
+            }
+            Fate::Failed(error) => {
+                ends.push(End { fence: lost.fence, state: State::Failed, result: None, error: Some(error) });
+                State::Failed
+            }
+            Fate::Queued => {
+                backs.push(Back::stale(lost.fence, &lost.worker));
+                State::Queued
+            }
+        };
+        recovered.push(Recovered { job: lost.fence.job, kind: lost.kind.clone(), became });
+    }
+    let mut done = settle::end(inner, s, &ends, settle::Crashes(1)).await?;
+    done.extend(settle::back(inner, s, &backs).await?);
+    // Settled by its worker, or asked to be cancelled, since we looked: the next claim looks again.
+    recovered.retain(|one| done.contains(&one.job.0));
+    if !recovered.is_empty() {
+        inner.notify(s).await?;
+    }
+    let asking = asking.map_or(0, number);
+    let params =
+        [(&now as _, Type::TIMESTAMPTZ), (&silent as _, Type::INT4_ARRAY), (&asking as _, Type::INT4)];
+    s.rows(OPERATION, sql!("worker_gone"), &params).await?;
+    Ok(recovered)
+}
+
+/// A job that its worker has abandoned.
+struct Lost {
+    fence: Fence,
+    max_attempts: u16,
+    crash_count: u16,
+    cancel_requested: bool,
+    kind: String,
+    max_crashes: u16,
+    worker: String,
+}
+
+impl Lost {
+    fn of(row: &Row) -> Self {
+        Self {
+            fence: fence(row),
+            max_attempts: small(row, 3),
+            crash_count: small(row, 4),
+            cancel_requested: row.get(5),
+            kind: row.get(6),
+            max_crashes: small(row, 7),
+            worker: row.get(8),
+        }
+    }
+}
+
+fn fence(row: &Row) -> Fence {
+    Fence { job: JobId(row.get(0)), attempt: small(row, 1), token: LeaseToken(row.get(2)) }
+}
+
+/// What an expired lease makes of a job.
+enum Fate {
+    Cancelled,
+    Failed(JobError),
+    Queued,
+}
+
+fn fate(lost: &Lost) -> Fate {
+    let crashes = lost.crash_count.saturating_add(1);
+    if lost.cancel_requested {
+        Fate::Cancelled
+    } else if crashes >= lost.max_crashes {
+        let message = format!("its worker was lost {crashes} times while running it");
+        Fate::Failed(JobError::new("WORKER_LOST", ErrorClass::Fatal, message))
+    } else if lost.fence.attempt >= lost.max_attempts {
+        let message =
+            format!("its worker was lost during attempt {} of {}", lost.fence.attempt, lost.max_attempts);
+        Fate::Failed(JobError::new("RETRIES_EXHAUSTED", ErrorClass::RetryableTransient, message))
+    } else {
+        Fate::Queued
+    }
+}
+
+/// Enters a worker.
+pub(super) async fn register(inner: &Inner, worker: &WorkerSpec) -> Result<WorkerId> {
+    let now = inner.clock.for_statement();
+    let concurrency = i32::try_from(worker.concurrency).unwrap_or(i32::MAX);
+    let (lease_min, lease_max) = (millis(worker.lease_min), millis(worker.lease_max));
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&worker.name as _, Type::TEXT),
+        (&worker.kinds as _, Type::TEXT_ARRAY),
+        (&worker.queues as _, Type::TEXT_ARRAY),
+        (&concurrency as _, Type::INT4),
+        (&lease_min as _, Type::INT4),
+        (&lease_max as _, Type::INT4),
+    ];
+    let mut s = inner.readers.session().await?;
+    let id: i32 = s.value("register the worker", sql!("worker_insert"), &params).await?;
+    Ok(WorkerId(i64::from(id)))
+}
+
+/// Takes a worker out that holds no jobs.
+pub(super) async fn remove(inner: &Inner, worker: WorkerId) -> Result<()> {
+    let (now, id) = (inner.clock.for_statement(), number(worker));
+    let mut s = inner.readers.session().await?;
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&id as _, Type::INT4)];
+    if s.value::<bool>("remove the worker", sql!("worker_remove"), &params).await? {
+        let problem = format!("worker {worker} still holds jobs; settle them or let its lease end");
+        return Err(Error::Conflict { problem });
+    }
+    Ok(())
+}
+
+/// Keeps all leases of a worker alive.
+pub(super) async fn beat(inner: &Inner, worker: WorkerId) -> Result<Beat> {
+    const OPERATION: &str = "keep the leases alive";
+    let (now, id) = (inner.clock.for_statement(), number(worker));
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&id as _, Type::INT4)];
+    let mut s = inner.beat.session().await?;
+    let rows = s.rows(OPERATION, sql!("worker_beat"), &params).await?;
+    let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer to the beat"))?;
+    let known: bool = row.get(0);
+    let cancels: Vec<i64> = if known { row.get(1) } else { Vec::new() };
+    Ok(Beat { known, cancels: cancels.into_iter().map(JobId).collect() })
+}
+
+/// The executions a worker holds.
+pub(super) async fn owned(inner: &Inner, worker: WorkerId) -> Result<Vec<Fence>> {
+    let id = number(worker);
+    let mut s = inner.readers.session().await?;
+    let rows = s.rows("list the worker's jobs", sql!("job_owned"), &[(&id, Type::INT4)]).await?;
+    Ok(rows.iter().map(fence).collect())
+}
+
+/// The workers that are still counted on.
+pub(super) async fn workers(inner: &Inner) -> Result<Vec<WorkerRow>> {
+    let now = inner.clock.for_statement();
+    let mut s = inner.readers.session().await?;
+    let rows = s.rows("list workers", sql!("worker_list"), &[(&now, Type::TIMESTAMPTZ)]).await?;
+    let worker = |row: &Row| WorkerRow {
+        id: WorkerId(i64::from(row.get::<_, i32>(0))),
+        name: row.get(1),
+        kinds: row.get(2),
+        queues: row.get(3),
+        concurrency: usize::try_from(row.get::<_, i32>(4)).unwrap_or(0),
+        started_at: row.get(5),
+        beat_at: row.get(6),
+        holding: count(row, 7),
+        alive: row.get(8),
+    };
+    Ok(rows.iter().map(worker).collect())
+}

@@ -1,0 +1,127 @@
+//! A Postgres cluster of a test's own, for tests that stop and restart the server under a running worker.
+//!
+//! Everything else shares the cluster that `cargo xtask test` starts; see [`crate::postgres`].
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::process::free_port;
+
+/// A private cluster; stopped and removed when dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    programs: PathBuf,
+    folder: TempDir,
+    port: u16,
+}
+
+impl Cluster {
+    /// Makes and starts a cluster with the settings of a production server: fsync and synchronous commit on.
+    pub fn start() -> Self {
+        let folder =
+            tempfile::Builder::new().prefix("stargate-pg-").tempdir().expect("a folder for the cluster");
+        let cluster = Self { programs: programs(), folder, port: free_port() };
+        if is_root() {
+            cluster.run_as_is("chown", &["postgres", cluster.path()]);
+        }
+        cluster.run(
+            "initdb",
+            &["-D", &cluster.data(), "-U", "postgres", "-A", "trust", "--locale=C.UTF-8", "-E", "UTF8"],
+        );
+        cluster.up();
+        cluster
+    }
+
+    /// A superuser's URL of the database `postgres`.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Stops the server as a machine that loses power would: no checkpoint, connections cut.
+    pub fn crash(&self) {
+        self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "-w", "stop"]);
+    }
+
+    /// Starts the server again.
+    pub fn up(&self) {
+        let options = format!(
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={} -c max_connections=100",
+            self.port,
+            self.path()
+        );
+        let log = format!("{}/server.log", self.path());
+        self.run("pg_ctl", &["-D", &self.data(), "-w", "-t", "60", "-l", &log, "-o", &options, "start"]);
+    }
+
+    fn path(&self) -> &str {
+        self.folder.path().to_str().expect("temporary folders have plain names")
+    }
+
+    fn data(&self) -> String {
+        format!("{}/data", self.path())
+    }
+
+    /// Postgres refuses to run as root, so root becomes the user that Debian's package made for it.
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let program = self.programs.join(program);
+        let program = program.to_str().expect("Debian's paths are plain");
+        if is_root() {
+            let become_postgres = ["--reuid=postgres", "--regid=postgres", "--init-groups", program];
+            self.run_as_is("setpriv", &[&become_postgres, arguments].concat());
+        } else {
+            self.run_as_is(program, arguments);
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place where tests start a server of their own")]
+    fn run_as_is(&self, program: &str, arguments: &[&str]) {
+        let mut command = Command::new(program);
+        // pg_ctl leaves the server behind with these handles; a pipe here would never end.
+        let log = self.folder.path().join("commands.log");
+        let file =
+            std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log for the cluster");
+        let errors = file.try_clone().expect("a second handle on the log");
+        command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(file).stderr(errors);
+        let status = command.status().unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        assert!(status.success(), "{program} {arguments:?} ended with {status}:\n{}", said());
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let pid = std::fs::read_to_string(Path::new(&self.data()).join("postmaster.pid")).unwrap_or_default();
+        let pid =
+            pid.lines().next().and_then(|line| line.parse().ok()).and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            // SIGQUIT is the immediate shutdown. It fails when the server is down already, which is fine.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::QUIT);
+        }
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Where Debian keeps the server's programs: the newest version installed.
+fn programs() -> PathBuf {
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .map(|folders| {
+            folders
+                .flatten()
+                .filter_map(|folder| {
+                    Some((folder.file_name().to_str()?.parse().ok()?, folder.path().join("bin")))
+                })
+                .filter(|(_, programs): &(u32, PathBuf)| programs.join("initdb").exists())
+                .collect()
+        })
+        .unwrap_or_default();
+    versions.sort();
+    let newest = versions.pop();
+    newest
+        .map(|(_, programs)| programs)
+        .unwrap_or_else(|| panic!("no Postgres server: apt-get install postgresql"))
+}

@@ -1,0 +1,131 @@
+//! Enqueueing over HTTP: one job or a batch, once per `Idempotency-Key`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use stargate_base::clock;
+use stargate_queue::store::{Enqueued, Once};
+use stargate_queue::{Due, Error, JobId, NewJob};
+
+use crate::api::types::{Batch, BatchEnqueued, Delay, Enqueued as EnqueuedBody, NewJob as NewJobBody};
+use crate::api::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, JOB_BYTES_MAX};
+use crate::app::Shared;
+use crate::error::{Problem, Result};
+use crate::input::{JsonBody, duration, seconds_to_duration, timestamp, traceparent};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+pub(crate) async fn one(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    body: JsonBody<NewJobBody, JOB_BYTES_MAX>,
+) -> Result<Response> {
+    let job = new_job(body.value, traceparent(&headers))?;
+    let once = once(&headers, "job", &body.bytes)?;
+    let enqueued = enqueue(&shared, once, vec![job]).await?;
+    let Some(&Enqueued { id, existing }) = enqueued.first() else { return Err(Problem::internal()) };
+    let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
+    let location = [(header::LOCATION, format!("/api/v1/jobs/{id}"))];
+    Ok((status, location, Json(EnqueuedBody { id: id.0, existing })).into_response())
+}
+
+pub(crate) async fn batch(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    body: JsonBody<Batch, BATCH_BYTES_MAX>,
+) -> Result<Response> {
+    let count = body.value.jobs.len();
+    if !(1..=BATCH_JOBS_MAX).contains(&count) {
+        return Err(Problem::invalid(
+            "jobs",
+            format!("has {count} entries; allowed are 1 to {BATCH_JOBS_MAX}"),
+        ));
+    }
+    let trace = traceparent(&headers);
+    let jobs = body.value.jobs.into_iter().enumerate();
+    let jobs = jobs.map(|(index, job)| new_job(job, trace.clone()).map_err(|problem| at(index, problem)));
+    let jobs = jobs.collect::<Result<Vec<_>>>()?;
+    let once = once(&headers, "batch", &body.bytes)?;
+    drop(body.bytes);
+    let enqueued = enqueue(&shared, once, jobs).await?;
+    let existing = enqueued.iter().filter(|job| job.existing).count();
+    let answer = BatchEnqueued {
+        ids: enqueued.iter().map(|job| job.id.0).collect(),
+        created: enqueued.len() - existing,
+        existing,
+    };
+    let status = if answer.created == 0 { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(answer)).into_response())
+}
+
+async fn enqueue(shared: &Shared, once: Option<Once>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    check(&jobs)?;
+    shared.depth.enter(shared.store(), jobs.len() as u64).await?;
+    let Some(once) = once else { return Ok(shared.store().enqueue(jobs).await?) };
+    shared.store().enqueue_once(once, jobs).await.map_err(|error| match error {
+        Error::Conflict { problem } => Problem::new(StatusCode::CONFLICT, "IDEMPOTENCY_MISMATCH", problem),
+        other => other.into(),
+    })
+}
+
+/// The store checks again, with its own clock; here the answer can name the entry of a batch. An instant is left
+/// to the store, whose clock decides (INV-6).
+fn check(jobs: &[NewJob]) -> Result<()> {
+    let now = clock::wall();
+    for (index, job) in jobs.iter().enumerate() {
+        let checked = job.check(now);
+        if matches!(checked, Err(Error::Invalid { field: "run_at", .. })) && matches!(job.due, Due::At(_)) {
+            continue;
+        }
+        checked
+            .map_err(Problem::from)
+            .map_err(|problem| if jobs.len() > 1 { at(index, problem) } else { problem })?;
+    }
+    Ok(())
+}
+
+fn at(index: usize, mut problem: Problem) -> Problem {
+    problem.message = format!("jobs[{index}]: {}", problem.message);
+    problem
+}
+
+fn new_job(body: NewJobBody, trace_id: Option<String>) -> Result<NewJob> {
+    let due = match (body.delay, body.run_at) {
+        (Some(_), Some(_)) => {
+            return Err(Problem::invalid("run_at", "and delay exclude each other; send one of them"));
+        }
+        (Some(Delay::Seconds(seconds)), None) => Due::In(seconds_to_duration("delay", seconds)?),
+        (Some(Delay::Text(text)), None) => Due::In(duration("delay", &text)?),
+        (None, Some(text)) => Due::At(timestamp("run_at", &text)?),
+        (None, None) => Due::Now,
+    };
+    let mut job = NewJob::new(body.kind, body.payload.unwrap_or_else(|| RawValue::NULL.to_owned()));
+    if let Some(queue) = body.queue {
+        job.queue = queue;
+    }
+    job.priority = body.priority.unwrap_or_default();
+    job.due = due;
+    job.max_attempts = body.max_attempts;
+    job.unique_key = body.unique_key;
+    job.limit_key = body.limit_key;
+    job.after = body.after.into_iter().map(JobId).collect();
+    job.trace_id = trace_id;
+    Ok(job)
+}
+
+/// The client's key and a hash of what it asked for: the route and the very bytes of the body.
+fn once(headers: &HeaderMap, route: &str, body: &[u8]) -> Result<Option<Once>> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = value.to_str().ok().filter(|key| (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()));
+    let Some(key) = key else {
+        let problem = format!("must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} printable ASCII characters");
+        return Err(Problem::invalid("idempotency-key", problem));
+    };
+    let hash = Sha256::new().chain_update(route).chain_update([0]).chain_update(body).finalize();
+    let fingerprint = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(Once { key: key.to_owned(), fingerprint }))
+}

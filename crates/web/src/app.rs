@@ -1,0 +1,127 @@
+//! What the routes share, and the gate that pushes producers back when too much waits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stargate_queue::{Error, SharedStore};
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::health::Health;
+use crate::metrics::MetricsHandle;
+
+/// How long a count of waiting jobs is believed.
+const DEPTH_AGE_MAX: Duration = Duration::from_secs(1);
+/// How long a count is believed that would turn somebody away.
+const DEPTH_AGE_FULL: Duration = Duration::from_millis(50);
+/// Live event streams at once; each looks at the store twice a second.
+const STREAMS_MAX: usize = 256;
+
+/// What the HTTP side needs to know.
+#[derive(Clone)]
+pub struct App {
+    /// The jobs.
+    pub store: SharedStore,
+    /// What `/healthz` and `/readyz` ask.
+    pub health: Arc<dyn Health>,
+    /// What `/metrics` shows.
+    pub metrics: MetricsHandle,
+    /// Over so many waiting jobs an enqueue is answered with 429; no limit when absent.
+    pub max_depth: Option<u64>,
+    /// This node's name.
+    pub instance: String,
+    /// This program's version.
+    pub version: String,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App")
+            .field("instance", &self.instance)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The state of all routes.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) app: App,
+    pub(crate) depth: DepthGate,
+    pub(crate) streams: Arc<Semaphore>,
+    /// Cancelled at shutdown: streams have no end of their own.
+    pub(crate) closing: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn new(app: App, closing: CancellationToken) -> Self {
+        let depth = DepthGate { depth_max: app.max_depth, last: Mutex::new(None) };
+        Self(Arc::new(Inner { app, depth, streams: Arc::new(Semaphore::new(STREAMS_MAX)), closing }))
+    }
+
+    pub(crate) fn store(&self) -> &SharedStore {
+        &self.0.app.store
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// Refuses enqueues while too many jobs wait.
+#[derive(Debug)]
+pub(crate) struct DepthGate {
+    depth_max: Option<u64>,
+    last: Mutex<Option<(Instant, u64)>>,
+}
+
+impl DepthGate {
+    /// Asks for room for some more jobs. The count is shared for a second; what is let in meanwhile is added, so
+    /// that a burst within that second is stopped as well.
+    pub(crate) async fn enter(&self, store: &SharedStore, jobs: u64) -> stargate_queue::Result<()> {
+        let Some(depth_max) = self.depth_max else { return Ok(()) };
+        if jobs > depth_max {
+            let problem =
+                format!("are {jobs}, but at most {depth_max} may wait at all; send smaller batches");
+            return Err(Error::invalid("jobs", problem));
+        }
+        // Held during the look-up: of many requests at once one asks, the others wait for its answer.
+        let mut last = self.last.lock().await;
+        let mut waiting = count(store, depth_max, &mut last, DEPTH_AGE_MAX).await?;
+        if waiting + jobs > depth_max {
+            // What was let in may have been run in the meantime.
+            waiting = count(store, depth_max, &mut last, DEPTH_AGE_FULL).await?;
+        }
+        if waiting + jobs > depth_max {
+            return Err(Error::QueueFull { waiting, depth_max });
+        }
+        if let Some((_, waiting)) = last.as_mut() {
+            *waiting += jobs;
+        }
+        Ok(())
+    }
+}
+
+/// The jobs that wait, counted anew when the last count is older than `age_max`.
+async fn count(
+    store: &SharedStore,
+    depth_max: u64,
+    last: &mut Option<(Instant, u64)>,
+    age_max: Duration,
+) -> stargate_queue::Result<u64> {
+    if let Some((at, waiting)) = *last
+        && at.elapsed() < age_max
+    {
+        return Ok(waiting);
+    }
+    let waiting = store.depth(depth_max + 1).await?;
+    *last = Some((Instant::now(), waiting));
+    Ok(waiting)
+}

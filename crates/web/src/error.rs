@@ -1,0 +1,124 @@
+//! Errors as clients see them: a status, a code to match on and a message that says what to do.
+//!
+//! A route answers a [`Problem`]; the outermost layer writes it as JSON together with the request's id (see
+//! `request.rs`). What lies behind an error of the store goes to the log, not to the client.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use stargate_queue::Error;
+
+/// When to come back to a full queue.
+const RETRY_AFTER_FULL_SEC: u16 = 5;
+/// When to come back to a store that is away.
+const RETRY_AFTER_STORE_SEC: u16 = 2;
+
+/// The answer of a route.
+pub(crate) type Result<T> = std::result::Result<T, Problem>;
+
+/// What went wrong, before it becomes JSON.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) retry_after_sec: Option<u16>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), retry_after_sec: None }
+    }
+
+    /// A field with a value that cannot be right.
+    pub(crate) fn invalid(field: &str, problem: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "INVALID", format!("{field} {problem}"))
+    }
+
+    pub(crate) fn not_found(what: &str, name: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", format!("no {what} {name}"))
+    }
+
+    pub(crate) fn internal() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "INTERNAL",
+            "the server failed; its log has the request id",
+        )
+    }
+
+    /// Everything that fits one process is in use.
+    pub(crate) fn busy(message: &str) -> Self {
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "BUSY", message);
+        problem.retry_after_sec = Some(RETRY_AFTER_FULL_SEC);
+        problem
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let (status, retry_after_sec) = match &error {
+            Error::Invalid { .. } | Error::UnknownKind { .. } => (StatusCode::UNPROCESSABLE_ENTITY, None),
+            Error::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, None),
+            Error::NotFound { .. } => (StatusCode::NOT_FOUND, None),
+            Error::WrongState { .. } | Error::Conflict { .. } => (StatusCode::CONFLICT, None),
+            Error::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, Some(RETRY_AFTER_FULL_SEC)),
+            Error::Store { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(RETRY_AFTER_STORE_SEC)),
+            Error::SchemaTooNew { .. } | Error::SchemaTooOld { .. } => {
+                (StatusCode::INTERNAL_SERVER_ERROR, None)
+            }
+        };
+        if status.is_server_error() {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(code = error.code(), %error, cause, "the store failed a request");
+        }
+        Self { status, code: error.code(), message: error.to_string(), retry_after_sec }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        if let Some(seconds) = self.retry_after_sec {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stargate_base::ErrorClass;
+    use stargate_queue::{JobId, State};
+
+    use super::*;
+
+    #[test]
+    fn every_error_of_the_queue_has_its_status() {
+        let store = Error::Store {
+            operation: "enqueue jobs",
+            class: ErrorClass::RetryableTransient,
+            hint: None,
+            source: "password=swordfish".into(),
+        };
+        let wrong_state = Error::WrongState { job: JobId(1), state: State::Done, problem: "no".into() };
+        for (error, status, retry_after) in [
+            (Error::invalid("kind", "is wrong"), 422, false),
+            (Error::UnknownKind { kind: "k".into(), known: Vec::new() }, 422, false),
+            (Error::TooLarge { field: "payload", bytes: 2, bytes_max: 1 }, 413, false),
+            (Error::NotFound { what: "job", name: "1".into() }, 404, false),
+            (wrong_state, 409, false),
+            (Error::Conflict { problem: "taken".into() }, 409, false),
+            (Error::QueueFull { waiting: 2, depth_max: 1 }, 429, true),
+            (store, 503, true),
+            (Error::SchemaTooNew { found: 2, known: 1 }, 500, false),
+        ] {
+            let code = error.code();
+            let problem = Problem::from(error);
+            assert!(!problem.message.contains("swordfish"), "the driver's error reached the client");
+            let response = problem.into_response();
+            assert_eq!(response.status().as_u16(), status, "{code}");
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), retry_after, "{code}");
+        }
+    }
+}

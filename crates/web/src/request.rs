@@ -1,0 +1,159 @@
+//! The outermost layer: gives each request an id and a span, and each error its envelope.
+
+use std::any::Any;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use tracing::Instrument as _;
+
+use crate::error::Problem;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// A caller's own id is taken over if it is no longer than this.
+const ID_BYTES_MAX: usize = 128;
+
+/// Gives a request its id and its span, and an error its envelope.
+pub(crate) async fn envelope(request: Request, next: Next) -> Response {
+    let id = request_id(request.headers());
+    let started = Instant::now();
+    // The query may hold what does not belong in a log; the path is ours.
+    let path: String = request.uri().path().chars().take(200).collect();
+    let span = tracing::info_span!("request", request_id = id, method = %request.method(), path);
+    async move {
+        let mut response = named_error(next.run(request).await, &id);
+        let status = response.status().as_u16();
+        tracing::debug!(status, millis = started.elapsed().as_millis(), "answered");
+        if let Ok(value) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert(REQUEST_ID, value);
+        }
+        response
+    }
+    .instrument(span)
+    .await
+}
+
+/// Refuses changes that a browser sends on behalf of another site: a page anywhere could otherwise pause a queue on
+/// its visitor's own machine. Programs do not send these headers and are not concerned.
+pub(crate) async fn same_origin(request: Request, next: Next) -> Response {
+    if request.method().is_safe() || !is_cross_origin(request.headers()) {
+        return next.run(request).await;
+    }
+    let message = "a page of another site may not change anything here";
+    Problem::new(StatusCode::FORBIDDEN, "CROSS_ORIGIN", message).into_response()
+}
+
+fn is_cross_origin(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => !matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => {
+            let host = origin.split_once("://").map(|(_, host)| host);
+            host.is_none() || host != text("host")
+        }
+        (None, None) => false,
+    }
+}
+
+/// The answer to a route that panicked. The panic itself was logged by the process' panic hook.
+pub(crate) fn panicked(_panic: Box<dyn Any + Send + 'static>) -> Response {
+    tracing::error!("a route panicked");
+    Problem::internal().into_response()
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: &'a str,
+    message: &'a str,
+    request_id: &'a str,
+}
+
+/// Writes the problem a route left, or a general one for errors that axum itself answered.
+fn named_error(mut response: Response, id: &str) -> Response {
+    let status = response.status();
+    let problem = match response.extensions_mut().remove::<Problem>() {
+        Some(problem) => problem,
+        None if status.as_u16() < 400 || is_json(response.headers()) => return response,
+        None => Problem::new(status, code(status), reason(status)),
+    };
+    let error = ErrorBody { code: problem.code, message: &problem.message, request_id: id };
+    let body = serde_json::to_vec(&Envelope { error }).unwrap_or_default();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(body);
+    response
+}
+
+fn code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "NOT_FOUND",
+        StatusCode::METHOD_NOT_ALLOWED => "METHOD_NOT_ALLOWED",
+        StatusCode::PAYLOAD_TOO_LARGE => "BODY_TOO_LARGE",
+        StatusCode::GATEWAY_TIMEOUT => "TIMEOUT",
+        _ if status.is_server_error() => "INTERNAL",
+        _ => "BAD_REQUEST",
+    }
+}
+
+fn reason(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or("the request was refused")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"))
+}
+
+/// The caller's id if it is short and harmless in a log, else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "._:/+=@-".contains(c);
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    match given {
+        Some(id) if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(harmless) => id.to_owned(),
+        _ => format!("{:032x}", rand::random::<u128>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(id: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_static(id))])
+    }
+
+    #[test]
+    fn only_requests_from_pages_of_other_sites_are_cross_origin() {
+        let with = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            is_cross_origin(&HeaderMap::from_iter(pairs))
+        };
+        assert!(!with(&[("host", "127.0.0.1:8080")]));
+        assert!(!with(&[("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080")]));
+        assert!(!with(&[("sec-fetch-site", "same-origin"), ("origin", "http://a")]));
+        assert!(with(&[("host", "127.0.0.1:8080"), ("origin", "http://evil.example")]));
+        assert!(with(&[("host", "127.0.0.1:8080"), ("origin", "null")]));
+        assert!(with(&[("sec-fetch-site", "cross-site")]));
+    }
+
+    #[test]
+    fn a_callers_id_is_taken_over_unless_it_is_strange_or_long() {
+        assert_eq!(request_id(&with("abc-1:2")), "abc-1:2");
+        for strange in ["", "a b", "a\"b", "x\\n"] {
+            assert_eq!(request_id(&with(strange)).len(), 32, "{strange:?}");
+        }
+        let long = HeaderValue::from_str(&"x".repeat(ID_BYTES_MAX + 1)).unwrap();
+        assert_eq!(request_id(&HeaderMap::from_iter([(REQUEST_ID, long)])).len(), 32);
+        assert_ne!(request_id(&HeaderMap::new()), request_id(&HeaderMap::new()));
+    }
+}

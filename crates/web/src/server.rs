@@ -1,0 +1,157 @@
+//! The routes in one place, and the server around them.
+//!
+//! The connections are accepted here rather than by axum, because axum gives a client any time it likes to send
+//! the head of a request, and any number of connections to do so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use stargate_base::Tasks;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+
+use crate::app::{App, Shared};
+use crate::error::Problem;
+use crate::{api, health, request};
+
+/// How long a route may take to answer; live streams have answered when they begin.
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a client may take to send the head of a request, and an idle connection may stay open.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections at once; further ones wait in the system's backlog.
+const CONNECTIONS_MAX: usize = 4096;
+/// How long to wait after a failed accept: the usual reason, no file handles left, does not go away at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long open connections may take to end at shutdown.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// All routes. Live streams end only with their jobs or their clients; use [`serve`] to have a shutdown end them.
+pub fn router(app: App) -> Router {
+    routes(Shared::new(app, CancellationToken::new()))
+}
+
+/// Serves until told to stop, then lets open requests end for a few seconds.
+pub async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
+    serve_routes(listener, routes(Shared::new(app, stop.clone())), stop, HEAD_TIMEOUT).await;
+}
+
+async fn serve_routes(
+    listener: TcpListener,
+    routes: Router,
+    stop: CancellationToken,
+    head_timeout: Duration,
+) {
+    let service = TowerToHyperService::new(routes);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    let (tasks, graceful) = (Tasks::new(), GracefulShutdown::new());
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Some((stream, permit)) = stop.run_until_cancelled(accept(&listener, &permits)).await {
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
+        let cut_off = tasks.stopping();
+        tasks.spawn(async move {
+            let _permit = permit;
+            if let Some(Err(error)) = cut_off.run_until_cancelled(connection).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!(timeout = ?DRAIN, "connections were cut off that did not end in time");
+    }
+    tasks.join().await;
+}
+
+async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+    let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are written whole; waiting for more to send only delays them.
+                let _ = stream.set_nodelay(true);
+                return (stream, permit);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn routes(shared: Shared) -> Router {
+    Router::new()
+        .nest("/api/v1", api::routes())
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics))
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "NOT_FOUND", "no such route"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "METHOD_NOT_ALLOWED",
+                "this route has no such method",
+            )
+        })
+        .layer(axum::middleware::from_fn(request::same_origin))
+        .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, ROUTE_TIMEOUT))
+        .layer(CatchPanicLayer::custom(request::panicked))
+        .layer(axum::middleware::from_fn(request::envelope))
+        .with_state(shared)
+}
+
+async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+    const TEXT: [(HeaderName, &str); 1] =
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (TEXT, shared.app.metrics.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Sends the beginning of a request and waits until the server closes the connection.
+    async fn sent_away(head: &str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let client = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).await.unwrap();
+            stop.cancel();
+            rest
+        };
+        let routes = Router::new().route("/", get(async || "hello"));
+        let server = serve_routes(listener, routes, stop.clone(), Duration::from_millis(50));
+        let both = async { tokio::join!(server, client) };
+        tokio::time::timeout(Duration::from_secs(20), both).await.expect("the connection stays open").1
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_finishes_its_head_is_sent_away() {
+        assert!(!sent_away("GET / HTTP/1.1\r\nhost: x\r\n").await.contains("hello"));
+        assert!(!sent_away("").await.contains("hello"));
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_closed_after_its_answer() {
+        assert!(sent_away("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.ends_with("hello"));
+    }
+}

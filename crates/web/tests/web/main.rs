@@ -1,0 +1,11 @@
+//! The HTTP side with a real store behind it.
+
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
+
+mod enqueue;
+mod errors;
+mod events;
+mod fixture;
+mod health;
+mod jobs;
+mod operate;

@@ -1,0 +1,18 @@
+//! `cargo xtask bench`: the benchmarks against private services, in a release build.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::process;
+use crate::services::Session;
+
+/// Runs `stargate-bench` with the arguments.
+pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
+    let session = Session::start()?;
+    let mut bench = process::cargo();
+    bench.args(["run", "--release", "--package", "stargate-bench", "--"]).args(args);
+    let code = process::exit_code(bench.envs(session.variables()));
+    session.stop()?;
+    code
+}

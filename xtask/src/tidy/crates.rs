@@ -1,0 +1,195 @@
+//! Who may depend on whom: the table of the design, checked against what cargo sees.
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use super::{File, Problem};
+
+/// Each crate with the crates of ours it may use. The crate that needs a store defines the trait; adapters depend
+/// on it, never the reverse.
+const OURS: [(&str, &[&str]); 9] = [
+    ("stargate-base", &[]),
+    ("stargate-queue", &["stargate-base"]),
+    ("stargate-store", &["stargate-base", "stargate-queue"]),
+    ("stargate-jobs", &["stargate-base", "stargate-queue"]),
+    ("stargate-web", &["stargate-base", "stargate-queue"]),
+    ("stargate", &["stargate-base", "stargate-queue", "stargate-store", "stargate-jobs", "stargate-web"]),
+    (
+        "stargate-testkit",
+        &["stargate-base", "stargate-queue", "stargate-store", "stargate-jobs", "stargate-web"],
+    ),
+    ("stargate-bench", &["stargate-base", "stargate-queue", "stargate-store", "stargate-jobs"]),
+    ("xtask", &[]),
+];
+
+/// Crates of ours that any crate may use in its tests.
+const OURS_IN_TESTS: [&str; 2] = ["stargate-testkit", "stargate-store"];
+
+/// Foreign crates that only some of ours may use. Tests are free: they may look behind the curtain.
+const FOREIGN: [(&str, &[&str]); 21] = [
+    // Above the store nobody sees a driver. The benchmark measures itself against the bare driver.
+    ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench"]),
+    ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench"]),
+    ("tokio-postgres-rustls", &["stargate-store"]),
+    // Links another SQLite into the same program: docs/adr/0002.
+    ("sqlx", &[]),
+    // Serialisable API types and HTTP stay in one place.
+    ("axum", &["stargate-web"]),
+    ("tower", &["stargate-web"]),
+    ("tower-http", &["stargate-web"]),
+    ("metrics-exporter-prometheus", &["stargate-web", "stargate"]),
+    // Libraries read no arguments and print nothing.
+    ("clap", &["stargate", "stargate-bench"]),
+    ("clap_complete", &["stargate"]),
+    ("clap_mangen", &["stargate"]),
+    ("comfy-table", &["stargate"]),
+    ("indicatif", &["stargate"]),
+    ("owo-colors", &["stargate"]),
+    ("anstream", &["stargate"]),
+    ("toml", &["stargate"]),
+    ("tracing-subscriber", &["stargate", "stargate-bench", "stargate-testkit"]),
+    // Libraries have typed errors.
+    ("anyhow", &["stargate-bench", "xtask"]),
+    ("miette", &["stargate"]),
+    // Child processes and outgoing requests belong to handlers; the command line speaks to its own server.
+    ("process-wrap", &["stargate-jobs"]),
+    ("reqwest", &["stargate-jobs", "stargate"]),
+];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    /// `dev`, `build`, or absent for a normal one.
+    kind: Option<String>,
+    /// Present for a crate of ours.
+    path: Option<String>,
+}
+
+/// Checks the output of `cargo metadata --no-deps`.
+pub(super) fn check(metadata: &str) -> Result<Vec<Problem>> {
+    let metadata: Metadata =
+        serde_json::from_str(metadata).context("cannot read what cargo metadata wrote")?;
+    Ok(metadata.packages.iter().flat_map(check_package).collect())
+}
+
+fn check_package(package: &Package) -> Vec<Problem> {
+    let Some((_, allowed)) = OURS.iter().find(|(name, _)| *name == package.name) else {
+        return vec![Problem::of(
+            &package.name,
+            "not in the table of xtask/src/tidy/crates.rs: enter what it may use",
+        )];
+    };
+    let judged = package.dependencies.iter().filter_map(|dependency| {
+        let name = dependency.name.as_str();
+        let message = if dependency.path.is_some() {
+            let in_tests = dependency.kind.as_deref() == Some("dev") && OURS_IN_TESTS.contains(&name);
+            (!allowed.contains(&name) && !in_tests).then(|| format!("may not depend on {name}"))
+        } else {
+            judge_foreign(&package.name, dependency)
+        };
+        message.map(|message| Problem::of(&package.name, message))
+    });
+    judged.collect()
+}
+
+fn judge_foreign(package: &str, dependency: &Dependency) -> Option<String> {
+    let (name, users) = FOREIGN.iter().find(|(name, _)| *name == dependency.name)?;
+    let free = dependency.kind.as_deref() == Some("dev") || users.contains(&package);
+    let who = if users.is_empty() { "nobody".to_owned() } else { users.join(", ") };
+    (!free).then(|| format!("may not depend on {name}: only for {who}"))
+}
+
+/// Checks that a crate takes lints and versions from the workspace, where they are written once.
+pub(super) fn check_manifest(file: &File) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut section = "";
+    let mut has_lints = false;
+    for (index, line) in file.text.lines().map(str::trim).enumerate() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[lints]" && line == "workspace = true" {
+            has_lints = true;
+        } else if section.ends_with("dependencies]") && line.contains('=') && !line.starts_with('#') {
+            let shared = line.contains("workspace = true");
+            if !shared {
+                let message = "versions are written once, in the root Cargo.toml: name.workspace = true";
+                problems.push(Problem::at(&file.path, index + 1, message));
+            }
+        }
+    }
+    if !has_lints {
+        problems.push(Problem::of(&file.path, "takes no lints: [lints] workspace = true"));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    fn problems(package: &str, dependencies: &str) -> Vec<String> {
+        let json = format!(r#"{{"packages":[{{"name":"{package}","dependencies":[{dependencies}]}}]}}"#);
+        check(&json).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_edge_that_is_not_in_the_table_is_found() {
+        let edge = |kind: &str| format!(r#"{{"name":"stargate-store","kind":{kind},"path":"x"}}"#);
+        assert_eq!(
+            problems("stargate-queue", &edge("null")),
+            ["stargate-queue: may not depend on stargate-store"]
+        );
+        assert_eq!(problems("stargate-queue", &edge("\"dev\"")), [""; 0]);
+        assert_eq!(problems("stargate", &edge("null")), [""; 0]);
+    }
+
+    #[test]
+    fn the_testkit_is_for_tests_only_and_the_binary_for_nobody() {
+        let testkit = |kind: &str| format!(r#"{{"name":"stargate-testkit","kind":{kind},"path":"x"}}"#);
+        assert_eq!(problems("stargate-store", &testkit("null")).len(), 1);
+        assert_eq!(problems("stargate-store", &testkit("\"dev\"")), [""; 0]);
+        assert_eq!(problems("stargate-testkit", r#"{"name":"stargate","kind":null,"path":"x"}"#).len(), 1);
+    }
+
+    #[test]
+    fn a_driver_above_the_store_is_found_but_not_in_tests() {
+        let driver = |kind: &str| format!(r#"{{"name":"rusqlite","kind":{kind},"path":null}}"#);
+        assert_eq!(
+            problems("stargate-web", &driver("null")),
+            [
+                "stargate-web: may not depend on rusqlite: only for stargate-store, stargate-testkit, stargate-bench"
+            ]
+        );
+        assert_eq!(problems("stargate-web", &driver("\"build\"")).len(), 1);
+        assert_eq!(problems("stargate-web", &driver("\"dev\"")), [""; 0]);
+        assert!(problems("stargate-store", r#"{"name":"sqlx","kind":null}"#)[0].ends_with("only for nobody"));
+    }
+
+    #[test]
+    fn a_new_crate_must_be_entered() {
+        assert!(problems("stargate-new", "")[0].contains("not in the table"));
+    }
+
+    #[test]
+    fn versions_and_lints_come_from_the_workspace() {
+        let good =
+            "[package]\nversion = \"1\"\n[lints]\nworkspace = true\n[dependencies]\na.workspace = true\n";
+        assert_eq!(check_manifest(&file("crates/a/Cargo.toml", good)), []);
+        let bad = "[dependencies]\na = \"1\"\nb = { workspace = true }\n[dev-dependencies]\nc = { version = \"1\" }\n";
+        let lines: Vec<usize> =
+            check_manifest(&file("crates/a/Cargo.toml", bad)).iter().map(|p| p.line).collect();
+        assert_eq!(lines, [2, 5, 0]);
+    }
+}
