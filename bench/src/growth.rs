@@ -31,7 +31,9 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
         line(&format!("claim of {limit}: ratio"), large / small, "", &Goal::AtMost(1.2));
     }
     listings(&store).await?;
-    noop::drain(&store, jobs).await.map(|rate| line("drain of the large backlog", rate, "jobs/s", &Goal::None))?;
+    noop::drain(&store, jobs)
+        .await
+        .map(|rate| line("drain of the large backlog", rate, "jobs/s", &Goal::None))?;
     println!("listings with {jobs} finished jobs");
     listings(&store).await
 }
@@ -56,7 +58,11 @@ async fn claim_cost(store: &SharedStore, worker: WorkerId, limit: u32) -> Result
         let began = Instant::now();
         let claim = store.claim(ClaimRequest { worker, limit, queues: vec![], kinds }).await?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
-        let back = claim.jobs.iter().map(|job| Settlement { fence: job.fence, outcome: Outcome::Released }).collect();
+        let back = claim
+            .jobs
+            .iter()
+            .map(|job| Settlement { fence: job.fence, outcome: Outcome::Released })
+            .collect();
         store.settle(back).await?;
     }
     Ok(median(times))

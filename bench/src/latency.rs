@@ -9,28 +9,31 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use stargate_base::Tasks;
-use stargate_queue::{Pool, PoolConfig, SharedStore};
+use stargate_queue::{Pool, SharedStore};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use crate::noop;
 use crate::report::{Goal, line, percentile};
+use crate::{noop, raw};
 
 const WARM_UP: usize = 20;
 const JOBS: usize = 200;
-const GAP: Duration = Duration::from_millis(20);
+pub(crate) const GAP: Duration = Duration::from_millis(20);
 
-type Starts = Arc<Mutex<Vec<(u64, f64)>>>;
+pub(crate) type Starts = Arc<Mutex<Vec<(u64, f64)>>>;
 
-fn monotonic_ms() -> f64 {
+pub(crate) fn monotonic_ms() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
 /// Enqueues single jobs and prints when each call returned.
 pub(crate) async fn produce(store: &str, jobs: usize) -> Result<()> {
-    let store = noop::open(store).await?;
-    for (id, returned) in enqueue_singly(&store, jobs).await? {
+    let returned = match store.strip_prefix("raw:") {
+        Some(url) => raw::enqueue_singly(url, jobs).await?,
+        None => enqueue_singly(&noop::open(store).await?, jobs).await?,
+    };
+    for (id, returned) in returned {
         println!("{id} {returned}");
     }
     Ok(())
@@ -51,7 +54,7 @@ async fn idle_pool(store: &SharedStore) -> Result<(Starts, CancellationToken, Ta
     let starts = Starts::default();
     let noted = starts.clone();
     let registry = noop::registry(move |id| noted.lock().unwrap().push((id, monotonic_ms())))?;
-    let pool = Pool::start(store.clone(), registry, PoolConfig::default()).await?;
+    let pool = Pool::start(store.clone(), registry, noop::config()).await?;
     let (stop, tasks) = (CancellationToken::new(), Tasks::new());
     tasks.spawn(pool.run(stop.clone()));
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -71,9 +74,30 @@ pub(crate) async fn in_process(store: &str, p50: &Goal) -> Result<()> {
 pub(crate) async fn across_processes(url: &str, p50: &Goal, p99: &Goal) -> Result<()> {
     let store = noop::open(url).await?;
     let (starts, stop, tasks) = idle_pool(&store).await?;
+    let returned = produced_elsewhere(url).await?;
+    finish("across processes", &returned, &starts, p50, p99).await?;
+    stop.cancel();
+    tasks.join().await;
+    Ok(())
+}
+
+/// The same with the raw client on both sides.
+pub(crate) async fn raw_across_processes(url: &str) -> Result<()> {
+    let starts = Starts::default();
+    let tasks = Tasks::new();
+    let worker = tasks.spawn(raw::listen_and_claim(url.to_owned(), starts.clone()));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let returned = produced_elsewhere(&format!("raw:{url}")).await?;
+    finish("across processes, raw client", &returned, &starts, &Goal::None, &Goal::None).await?;
+    worker.abort();
+    Ok(())
+}
+
+/// Has another process enqueue single jobs; answers when each call returned.
+async fn produced_elsewhere(store: &str) -> Result<Vec<(u64, f64)>> {
     #[expect(clippy::disallowed_methods, reason = "the producer must be another process")]
     let mut child = tokio::process::Command::new(std::env::current_exe()?)
-        .args(["producer", url, &(WARM_UP + JOBS).to_string()])
+        .args(["producer", store, &(WARM_UP + JOBS).to_string()])
         .stdout(Stdio::piped())
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
@@ -83,10 +107,7 @@ pub(crate) async fn across_processes(url: &str, p50: &Goal, p99: &Goal) -> Resul
         returned.push((id.parse()?, at.parse()?));
     }
     child.wait().await?;
-    finish("across processes", &returned, &starts, p50, p99).await?;
-    stop.cancel();
-    tasks.join().await;
-    Ok(())
+    Ok(returned)
 }
 
 async fn finish(what: &str, returned: &[(u64, f64)], starts: &Starts, p50: &Goal, p99: &Goal) -> Result<()> {

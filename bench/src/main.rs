@@ -56,10 +56,7 @@ enum Command {
     },
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
-    Producer {
-        store: String,
-        jobs: usize,
-    },
+    Producer { store: String, jobs: usize },
 }
 
 #[tokio::main]

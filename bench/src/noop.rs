@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use stargate_base::Tasks;
+use stargate_queue::pressure::PressureConfig;
 use stargate_queue::{Context, Failure, NewJob, Pool, PoolConfig, Profile, Registry, SharedStore};
 use stargate_store::postgres::{self, Postgres};
 use stargate_store::sqlite::{self, Sqlite};
@@ -58,6 +59,12 @@ pub(crate) async fn insert(store: &SharedStore, jobs: usize) -> Result<f64> {
     Ok(jobs as f64 / began.elapsed().as_secs_f64())
 }
 
+/// Default settings, except that claiming never pauses: the load average still remembers the runs before this one.
+pub(crate) fn config() -> PoolConfig {
+    let pressure = PressureConfig { load_threshold: f64::MAX, ..PressureConfig::default() };
+    PoolConfig { pressure, ..PoolConfig::default() }
+}
+
 /// Runs the whole backlog with default settings, from the first start until the store itself says that nothing is
 /// left; answers jobs per second.
 pub(crate) async fn drain(store: &SharedStore, jobs: usize) -> Result<f64> {
@@ -70,7 +77,7 @@ pub(crate) async fn drain(store: &SharedStore, jobs: usize) -> Result<f64> {
     })?;
     let stop = CancellationToken::new();
     let tasks = Tasks::new();
-    let pool = Pool::start(store.clone(), registry, PoolConfig::default()).await?;
+    let pool = Pool::start(store.clone(), registry, config()).await?;
     tasks.spawn(pool.run(stop.clone()));
     while started.load(Ordering::Relaxed) < jobs || unfinished(store).await? > 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -82,5 +89,10 @@ pub(crate) async fn drain(store: &SharedStore, jobs: usize) -> Result<f64> {
 }
 
 async fn unfinished(store: &SharedStore) -> Result<u64> {
-    Ok(store.queues().await?.iter().map(|queue| queue.ready + queue.delayed + queue.blocked + queue.processing).sum())
+    Ok(store
+        .queues()
+        .await?
+        .iter()
+        .map(|queue| queue.ready + queue.delayed + queue.blocked + queue.processing)
+        .sum())
 }

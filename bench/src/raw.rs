@@ -1,10 +1,14 @@
 //! The raw limit of Postgres: the smallest client that claims and deletes batches. No lease, no retry, no history,
 //! no timeline: what is lost against it is what those cost.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use tokio_postgres::{Client, NoTls};
+use tokio::sync::Notify;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use crate::latency::{GAP, Starts, monotonic_ms};
 
 const SCHEMA: &str = "
     drop table if exists raw_job;
@@ -43,7 +47,8 @@ pub(crate) async fn insert(url: &str, jobs: usize) -> Result<f64> {
     let insert = client.prepare(INSERT).await?;
     let began = Instant::now();
     for start in (0..jobs).step_by(1000) {
-        let batch: Vec<String> = (start..jobs.min(start + 1000)).map(|id| format!("{{\"id\": {id}}}")).collect();
+        let batch: Vec<String> =
+            (start..jobs.min(start + 1000)).map(|id| format!("{{\"id\": {id}}}")).collect();
         client.execute(&insert, &[&batch]).await?;
     }
     Ok(jobs as f64 / began.elapsed().as_secs_f64())
@@ -71,5 +76,62 @@ async fn drain_loop(url: &str) -> Result<()> {
         if done.is_empty() {
             return Ok(());
         }
+    }
+}
+
+/// Enqueues single jobs, each with its notification.
+pub(crate) async fn enqueue_singly(url: &str, jobs: usize) -> Result<Vec<(u64, f64)>> {
+    let client = connect(url).await?;
+    let insert = client
+        .prepare("with i as (insert into raw_job (payload) values ($1::text::jsonb)) select pg_notify('raw_jobs', '')")
+        .await?;
+    let mut returned = Vec::with_capacity(jobs);
+    for id in 0..jobs as u64 {
+        tokio::time::sleep(GAP).await;
+        client.query(&insert, &[&format!("{{\"id\": {id}}}")]).await?;
+        returned.push((id, monotonic_ms()));
+    }
+    Ok(returned)
+}
+
+/// An idle worker that claims when it is notified and deletes afterwards; runs until it is dropped.
+pub(crate) async fn listen_and_claim(url: String, starts: Starts) -> Result<()> {
+    let wake = Arc::new(Notify::new());
+    let (listener, mut connection) = tokio_postgres::connect(&url, NoTls).await?;
+    let ring = wake.clone();
+    let driver = async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(_) = message {
+                ring.notify_one();
+            }
+        }
+    };
+    let worker = async {
+        listener.batch_execute("listen raw_jobs").await?;
+        let client = connect(&url).await?;
+        client.batch_execute("set synchronous_commit = off").await?;
+        let claim = client.prepare(STEP).await?;
+        let mut done: Vec<i64> = Vec::new();
+        loop {
+            let rows = client.query(&claim, &[&100_i64, &done]).await?;
+            done.clear();
+            for row in &rows {
+                let payload: crate::noop::Payload = serde_json::from_str(row.get(1))?;
+                starts
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push((payload.id, monotonic_ms()));
+                done.push(row.get(0));
+            }
+            if rows.is_empty() {
+                wake.notified().await;
+            }
+        }
+        #[expect(unreachable_code, reason = "tells the type of the error")]
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        () = driver => anyhow::bail!("the listening connection ended"),
+        ended = worker => ended,
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::local::{HeldJob, Stop, StopReason, Waiting};
 use crate::pool::Engine;
 use crate::reporter::Chain;
-use crate::store::{Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement};
+use crate::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement};
 
 /// A buffer that did not move for so long is handed back: its jobs could run elsewhere.
 const BUFFER_IDLE_MAX: Duration = Duration::from_secs(2);
@@ -102,7 +102,7 @@ impl Engine {
             let room = self.room.notified();
             let limit = self.capacity();
             if limit > 0 {
-                return u32::try_from(limit).ok();
+                return Some(u32::try_from(limit).map_or(CLAIM_MAX, |limit| limit.min(CLAIM_MAX)));
             }
             tokio::select! {
                 () = room => {}

@@ -11,7 +11,7 @@ use crate::reporter::Chain;
 use crate::store::{SharedStore, Store};
 
 /// How often to look for schedules that others added or changed.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Fires schedules until `stop` is cancelled.
 pub async fn run(store: SharedStore, stop: CancellationToken) {

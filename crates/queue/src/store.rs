@@ -181,6 +181,52 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Removes finished jobs beyond their retention, at most `batch` of them.
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport>;
+
+    /// What a look at the store's own health finds, good and bad. For people, at their request: it may take seconds.
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Something found by a look at the store's health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub name: &'static str,
+    /// Whether something should be done.
+    pub level: Level,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    /// Nothing to do.
+    pub fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, level: Level::Ok, detail: detail.into(), remedy: None }
+    }
+
+    /// Works, but will hurt.
+    pub fn warn(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name, level: Level::Warn, detail: detail.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// Does not work.
+    pub fn fail(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name, level: Level::Fail, detail: detail.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// Whether something should be done about a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing to do.
+    Ok,
+    /// Works, but will hurt.
+    Warn,
+    /// Does not work.
+    Fail,
 }
 
 /// What kind of store this is.
@@ -279,12 +325,15 @@ pub struct Beat {
     pub cancels: Vec<JobId>,
 }
 
+/// The most jobs a store gives out at once.
+pub const CLAIM_MAX: u32 = 1000;
+
 /// What a worker asks for.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
     /// Who asks.
     pub worker: WorkerId,
-    /// At most so many jobs.
+    /// At most so many jobs, and never more than [`CLAIM_MAX`].
     pub limit: u32,
     /// From these queues; empty means all.
     pub queues: Vec<String>,

@@ -203,4 +203,8 @@ impl Store for Faulty {
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
         self.inner.purge(request).await
     }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.inner.diagnose().await
+    }
 }

@@ -150,6 +150,9 @@ pub(crate) enum Command {
     Workers,
     /// Bring the store's schema up to date; forward only
     Migrate,
+    /// Move the store to another place
+    #[command(subcommand)]
+    Store(cmd::store::StoreCommand),
     /// Remove finished jobs beyond their retention
     Purge(cmd::purge::Purge),
     /// Check everything a support engineer would ask for

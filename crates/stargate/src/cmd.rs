@@ -14,4 +14,5 @@ pub(crate) mod purge;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod serve;
+pub(crate) mod store;
 pub(crate) mod workers;

@@ -91,6 +91,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Explain(explain) => explain.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,
         Command::Migrate => cmd::migrate::run(&app).await,
+        Command::Store(store) => store.run(&app).await,
         Command::Purge(purge) => purge.run(&app).await,
         Command::Doctor => cmd::doctor::run(&app).await,
         Command::Config(config) => {

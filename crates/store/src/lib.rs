@@ -3,5 +3,7 @@
 //! Each adapter keeps the contract of `stargate_queue::store`; its statements lie in `sql/<store>/`, its schema in
 //! `migrations/<store>/`.
 
+mod bytes;
 pub mod postgres;
 pub mod sqlite;
+pub mod transfer;

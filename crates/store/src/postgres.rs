@@ -16,8 +16,10 @@
 
 mod claim;
 mod connect;
+mod diagnose;
 mod enqueue;
 mod error;
+pub(crate) mod import;
 mod lanes;
 mod listen;
 mod migrate;
@@ -27,6 +29,7 @@ mod rows;
 mod schedule;
 mod settle;
 mod tls;
+mod vacuum;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,14 +44,14 @@ use stargate_queue::job::check_name;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Beat, Cancelled, Claim, ClaimRequest, Enqueued, JobFilter, Note, Once, PauseTarget, PurgeReport,
+    Beat, Cancelled, Claim, ClaimRequest, Enqueued, Finding, JobFilter, Note, Once, PauseTarget, PurgeReport,
     PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WorkerRow, WorkerSpec,
 };
 use stargate_queue::{Fence, Job, JobId, KindSpec, NewJob, Result, State, Store, WorkerId};
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
-use connect::{Connector, Line, Lines, Session};
+use connect::{Connector, Line, Lines, Planning, Session};
 
 /// The text of a statement.
 macro_rules! sql {
@@ -91,8 +94,11 @@ struct Inner {
     beat: Line,
     enqueue: Line,
     readers: Lines,
+    /// For what takes long and that nobody waits for.
+    spare: Line,
     lanes: lanes::Lanes,
     batcher: enqueue::Batcher,
+    vacuum: vacuum::Vacuum,
     wakes: watch::Sender<u64>,
     /// What the notifications of this process say, so that it can tell them from others'.
     own: String,
@@ -117,12 +123,15 @@ impl Postgres {
     /// Connects, brings the schema up to date if asked to, and begins to listen for new jobs.
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let tasks = Tasks::new();
-        let connector = Arc::new(Connector::new(url, options.pooled, tasks.clone())?);
+        let make =
+            |url: &str, planning, pooled| Connector::new(url, planning, pooled, tasks.clone()).map(Arc::new);
+        let connector = make(url, Planning::AsItIs, options.pooled)?;
+        let steady = make(url, Planning::Steady, options.pooled)?;
         let listening = match &options.listen_url {
-            Some(direct) => Arc::new(Connector::new(direct, false, tasks.clone())?),
+            Some(direct) => make(direct, Planning::AsItIs, false)?,
             None => connector.clone(),
         };
-        let line = || Line::new(connector.clone());
+        let line = || Line::new(steady.clone());
         let (own, wakes) = (format!("{:016x}", rand::rng().random::<u64>()), watch::Sender::new(0));
         let inner = Inner {
             clock: options.clock,
@@ -131,8 +140,10 @@ impl Postgres {
             beat: line(),
             enqueue: line(),
             readers: Lines::new(&connector, READERS),
+            spare: Line::new(connector.clone()),
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
+            vacuum: vacuum::Vacuum::default(),
             wakes: wakes.clone(),
             own: own.clone(),
             keyed: AtomicBool::new(false),
@@ -327,5 +338,9 @@ impl Store for Postgres {
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
         operate::purge(&self.inner, &request).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnose::diagnose(self).await
     }
 }

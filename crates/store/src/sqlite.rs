@@ -13,8 +13,10 @@
 mod choose;
 mod claim;
 mod connection;
+mod diagnose;
 mod enqueue;
 mod error;
+pub(crate) mod export;
 mod limit;
 mod list;
 mod lock;
@@ -41,7 +43,7 @@ use stargate_queue::job::check_name;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Beat, Cancelled, Claim, ClaimRequest, Enqueued, JobFilter, Note, Once, PauseTarget, PurgeReport,
+    Beat, Cancelled, Claim, ClaimRequest, Enqueued, Finding, JobFilter, Note, Once, PauseTarget, PurgeReport,
     PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WakeMethod, WorkerRow,
     WorkerSpec,
 };
@@ -303,6 +305,10 @@ impl Store for Sqlite {
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
         self.writer.write(Rank::Normal, "purge", move |s| operate::purge(s, &request)).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        diagnose::diagnose(self).await
     }
 }
 

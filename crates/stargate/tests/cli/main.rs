@@ -5,6 +5,7 @@ mod demo;
 mod jobs;
 mod reference;
 mod serve;
+mod store;
 
 use std::process::Output;
 

@@ -76,6 +76,8 @@ create table stargate.job (
 -- No foreign keys from the hot table: each would cost a look-up and a row lock for every job. Lanes stay for ever.
 create index job_ready on stargate.job (lane_id, priority desc, run_at, id) where stage = 0;
 create index job_delayed on stargate.job (run_at) where stage = 1;
+-- For listings by queue or kind; jobs that are ready at once never enter it.
+create index job_waiting on stargate.job (lane_id, id) where stage in (1, 2);
 create index job_held on stargate.job (worker_id) where stage = 3;
 create unique index job_unique on stargate.job (unique_key) where unique_key is not null;
 
@@ -105,6 +107,7 @@ create table stargate.job_history (
 );
 create index job_history_lane on stargate.job_history (lane_id, id);
 create index job_history_not_done on stargate.job_history (state, id) include (lane_id) where state <> 2;
+create index job_history_not_done_lane on stargate.job_history (lane_id, id) where state <> 2;
 -- Rows arrive in the order of their end, so a few bytes for each range of pages find the old ones.
 create index job_history_finished on stargate.job_history using brin (finished_at) with (pages_per_range = 32, autosummarize = on);
 
@@ -427,6 +430,30 @@ begin
          where p.parent_id = any (parents);
     end loop;
     return failed;
+end $$;
+
+-- An id below which no job was created at or after an instant. Ids rise with time, but for transactions that took long to
+-- commit and clocks that were set back: hence the minute's margin, and no bound at all where there is little to skip.
+create function stargate.created_from(since timestamptz) returns bigint
+language plpgsql stable as $$
+declare
+    low bigint := (select least((select min(j.id) from stargate.job j), (select min(h.id) from stargate.job_history h)));
+    high bigint := (select greatest((select max(j.id) from stargate.job j), (select max(h.id) from stargate.job_history h)));
+    middle bigint;
+    created timestamptz;
+begin
+    while high - low > 1000 loop
+        middle := low + (high - low) / 2;
+        select least((select j.created_at from stargate.job j where j.id >= middle order by j.id limit 1),
+                     (select h.created_at from stargate.job_history h where h.id >= middle order by h.id limit 1))
+          into created;
+        if created < since - interval '1 minute' then
+            low := middle;
+        else
+            high := middle;
+        end if;
+    end loop;
+    return coalesce(low, 0);
 end $$;
 
 -- For people with psql: all jobs with the fields of the documentation.

@@ -10,7 +10,10 @@ with recursive at as materialized (
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
 ), claimant as materialized (
     -- Held until commit: nobody can give this worker up and miss the jobs it is being given.
-    select w.id from stargate.worker w where w.id = $2::integer and w.gone_at is null for key share
+    select w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond' as fading
+      from stargate.worker w, at
+     where w.id = $2::integer and w.gone_at is null
+       for key share of w
 ), found (lane_id) as (
     (select j.lane_id from stargate.job j where j.stage = 0 order by j.lane_id limit 1)
     union all
@@ -40,10 +43,6 @@ with recursive at as materialized (
     select from at, upkeep u, claimant
      where not u.keyed
        and not ($9::boolean and (coalesce(u.due_at <= at.now, false) or coalesce(u.expires_at <= at.now, false)))
-), fresh as (
-    -- A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
-    update stargate.worker w set beat_at = at.now from gate, at
-     where w.id = $2::integer and w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond'
 ), share as materialized (
     -- One lane needs no merging. Among several, look first without locks how many each may give.
     select s.id, least($3::integer, s.slots)::bigint as n
@@ -91,7 +90,7 @@ with recursive at as materialized (
      where j.ctid = any (array(select t.ctid from taken t))
     returning j.id, j.lane_id, j.attempt, j.max_attempts, j.progress, j.priority, j.run_at, j.payload::text as payload, j.trace_id
 )
-select u.keyed, u.due_at, u.expires_at, null::timestamptz as token_at, at.now, exists (select from claimant) as known,
+select u.keyed, u.due_at, u.expires_at, null::timestamptz as token_at, at.now, (select c.fading from claimant c) as fading,
        null::double precision as key_vtime, null::integer as key_weight,
        c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id
   from upkeep u cross join at left join claimed c on true

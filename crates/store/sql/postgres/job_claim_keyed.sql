@@ -8,7 +8,10 @@ with recursive at as materialized (
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
 ), claimant as materialized (
     -- Held until commit: nobody can give this worker up and miss the jobs it is being given.
-    select w.id from stargate.worker w where w.id = $2::integer and w.gone_at is null for key share
+    select w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond' as fading
+      from stargate.worker w, at
+     where w.id = $2::integer and w.gone_at is null
+       for key share of w
 ), found (lane_id) as (
     (select j.lane_id from stargate.job j where j.stage = 0 order by j.lane_id limit 1)
     union all
@@ -37,10 +40,6 @@ with recursive at as materialized (
 ), gate as materialized (
     select from at, upkeep u, claimant
      where not ($9::boolean and (coalesce(u.due_at <= at.now, false) or coalesce(u.expires_at <= at.now, false)))
-), fresh as (
-    -- A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
-    update stargate.worker w set beat_at = at.now from gate, at
-     where w.id = $2::integer and w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond'
 ), keys as materialized (
     -- A key that was idle stands behind the clock and starts where the clock is.
     select k.key, k.weight, greatest(k.vtime, c.vtime) as vtime, k.rate_count, k.rate_per_ms, b.tokens,
@@ -134,7 +133,7 @@ with recursive at as materialized (
       from keys ks left join used us on us.key = ks.key
      where ks.rate_count is not null and ks.tokens - coalesce(us.n, 0) < 1
 )
-select u.keyed, u.due_at, u.expires_at, at.now + r.wait as token_at, at.now, exists (select from claimant) as known,
+select u.keyed, u.due_at, u.expires_at, at.now + r.wait as token_at, at.now, (select c.fading from claimant c) as fading,
        ks.vtime as key_vtime, ks.weight as key_weight,
        c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id
   from upkeep u

@@ -1,5 +1,6 @@
 -- Ends executions: out of the hot table, into the history, with what they held of their limit keys given back.
--- One statement for a whole batch; a fence that does not match changes nothing and is not answered.
+-- One statement for a whole batch; a fence that does not match changes nothing and is not answered. Only a job that
+-- is being run has a token. Its stage is not asked for, because the planner would then begin with all running jobs.
 -- Unless $8 is set, jobs with children are left alone: those are released in a transaction, because children that
 -- were enqueued a moment ago are not visible to this statement.
 --
@@ -8,7 +9,7 @@ with gone as (
     delete from stargate.job j
      using unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::smallint[], $6::text[], $7::text[])
            f (id, attempt, token, state, result, error)
-     where j.id = f.id and j.attempt = f.attempt and j.token = f.token and j.stage = 3 and ($8::boolean or not j.has_children)
+     where j.id = f.id and j.attempt = f.attempt and j.token = f.token and ($8::boolean or not j.has_children)
     returning j.*, f.state, f.result, f.error as new_error
 ), kept as (
     insert into stargate.job_history (id, run_at, created_at, started_at, finished_at, lane_id, worker_id, last_seq, started_seq,

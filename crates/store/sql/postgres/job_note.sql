@@ -13,7 +13,7 @@ with f as materialized (
     update stargate.job j
        set progress = coalesce(o.progress, j.progress), last_seq = j.last_seq + o.events
       from one o
-     where j.id = o.id and j.attempt = o.attempt and j.token = o.token and j.stage = 3
+     where j.id = o.id and j.attempt = o.attempt and j.token = o.token
     returning j.id, j.attempt, j.token, j.last_seq - o.events as seq_before
 ), told as (
     insert into stargate.job_event (job_id, seq, at, event, data)

@@ -7,7 +7,7 @@ with back as (
        set stage = 0, attempt = j.attempt - 1, token = null, lease_ms = null, worker_id = null, started_at = null,
            last_seq = j.started_seq - 1, started_seq = 0
       from unnest($1::bigint[], $2::smallint[], $3::bigint[]) f (id, attempt, token)
-     where j.id = f.id and j.attempt = f.attempt and j.token = f.token and j.stage = 3 and not j.cancel_requested
+     where j.id = f.id and j.attempt = f.attempt and j.token = f.token and not j.cancel_requested
        and j.last_seq = j.started_seq
     returning j.id, j.lane_id
 ), freed as materialized (

@@ -8,7 +8,7 @@ with held as materialized (
            f.delay_us, f.give_back, f.crashes, f.error, f.event, f.data
       from unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::smallint[], $8::text[], $9::text[],
                   $10::text[]) f (id, attempt, token, delay_us, give_back, crashes, error, event, data)
-      join stargate.job j on j.id = f.id and j.attempt = f.attempt and j.token = f.token and j.stage = 3
+      join stargate.job j on j.id = f.id and j.attempt = f.attempt and j.token = f.token
       left join stargate.worker w on w.id = j.worker_id
      where not j.cancel_requested
      order by j.id

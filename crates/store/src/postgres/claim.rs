@@ -15,7 +15,7 @@ use super::connect::Session;
 use super::error::again;
 use super::lanes::Lane;
 use super::rows::{json, millis, small, span};
-use super::{Inner, recover, sql};
+use super::{Inner, recover, sql, vacuum};
 
 /// Jobs given out at once; the statement has the same number in it.
 const CLAIM_MAX: u32 = 1000;
@@ -33,7 +33,8 @@ struct Head {
     expires_at: Option<Timestamp>,
     token_at: Option<Timestamp>,
     now: Timestamp,
-    known: bool,
+    /// Whether the asking worker's last beat is some time ago; absent when it has been given up.
+    fading: Option<bool>,
 }
 
 impl Head {
@@ -44,7 +45,7 @@ impl Head {
             expires_at: row.get(2),
             token_at: row.get(3),
             now: row.get(4),
-            known: row.get(5),
+            fading: row.get(5),
         }
     }
 
@@ -54,7 +55,7 @@ impl Head {
 }
 
 /// Gives out jobs.
-pub(super) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim> {
+pub(super) async fn claim(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Claim> {
     let mut ask = Ask::new(request);
     let mut claim = Claim::default();
     let mut placed: Vec<Placed> = Vec::new();
@@ -62,9 +63,13 @@ pub(super) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
     let mut keyed = inner.keyed.load(Ordering::Relaxed);
     loop {
         let mut s = inner.claim.session().await?;
-        let (head, rows) = take(inner, &mut s, &ask, keyed, upkeep_left > 0).await?;
+        let (head, rows) = match take(inner, &mut s, &ask, keyed, upkeep_left > 0).await {
+            // What was given out already must reach the worker.
+            Err(_) if !placed.is_empty() => break,
+            taken => taken?,
+        };
         inner.keyed.store(head.keyed, Ordering::Relaxed);
-        if !head.known {
+        if head.fading.is_none() {
             break;
         }
         let (due, expired) = (head.is_past(head.due_at), head.is_past(head.expires_at));
@@ -84,6 +89,16 @@ pub(super) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
             continue;
         }
         let new = place(inner, &mut s, &head, ask.token, &rows).await?;
+        // A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
+        if head.fading == Some(true) && !new.is_empty() {
+            // What was given out counts even if this fails: the next beat makes up for it.
+            if let Err(error) = recover::beat_on(inner, &mut s, ask.worker).await {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a claim could not count as a beat"
+                );
+            }
+        }
         let exhausted = ask.subtract(&new);
         let more = keyed && exhausted && !new.is_empty() && ask.limit > 0;
         placed.extend(new);
@@ -99,6 +114,7 @@ pub(super) async fn claim(inner: &Inner, request: &ClaimRequest) -> Result<Claim
         }
         break;
     }
+    vacuum::count(inner, placed.len());
     placed.sort_by(Placed::order);
     claim.jobs = placed.into_iter().map(|placed| placed.job).collect();
     Ok(claim)

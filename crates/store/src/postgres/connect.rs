@@ -30,9 +30,25 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// A parameter with its type: statements can then be prepared or sent whole alike.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// For the few statements that run all the time: they are planned once, for every amount of data. A plan made while
+/// the table was small must not read all of it when it has grown, and compiling costs more than it saves.
+const STEADY: &str = "-c jit=off -c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
+
+/// How the server is to plan the statements of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Planning {
+    /// The same way always.
+    Steady,
+    /// As it sees fit.
+    AsItIs,
+}
+
 /// Makes connections.
 pub(super) struct Connector {
     config: Config,
+    /// The same without our own settings, for poolers that refuse them. Nothing but speed depends on them.
+    bare: Config,
+    refused: AtomicBool,
     tls: Option<MakeRustlsConnect>,
     tasks: Tasks,
     /// Statements are sent whole, because something in between does not keep prepared ones.
@@ -55,36 +71,53 @@ pub(super) enum Made {
 
 impl Connector {
     /// A maker of connections to `url`; their drivers run as `tasks`.
-    pub(super) fn new(url: &str, pooled: bool, tasks: Tasks) -> Result<Self> {
+    pub(super) fn new(url: &str, planning: Planning, pooled: bool, tasks: Tasks) -> Result<Self> {
         let (mut config, tls) = super::tls::read_url(url)?;
         config.connect_timeout(CONNECT_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
         if config.get_application_name().is_none() {
             config.application_name("stargate");
         }
-        Ok(Self { config, tls, tasks, unprepared: AtomicBool::new(pooled) })
+        let bare = config.clone();
+        if planning == Planning::Steady {
+            let own = config.get_options().map_or_else(|| STEADY.to_owned(), |own| format!("{STEADY} {own}"));
+            config.options(own);
+        }
+        let (refused, unprepared) = (AtomicBool::new(pooled), AtomicBool::new(pooled));
+        Ok(Self { config, bare, refused, tls, tasks, unprepared })
     }
 
     /// Makes a connection, without a driver yet.
     pub(super) async fn make(&self) -> Result<Made> {
         const OPERATION: &str = "connect to the database";
         let making = async {
-            match &self.tls {
-                None => self
-                    .config
-                    .connect(NoTls)
-                    .await
-                    .map(|(client, driver)| Made::Plain(client, Box::new(driver))),
-                Some(tls) => self
-                    .config
-                    .connect(tls.clone())
-                    .await
-                    .map(|(client, driver)| Made::Tls(client, Box::new(driver))),
+            if !self.refused.load(Ordering::Relaxed) {
+                match self.make_as(&self.config).await {
+                    // Protocol violation: how PgBouncer refuses settings it does not know.
+                    Err(error) if error.code().is_some_and(|code| code.code() == "08P01") => {
+                        self.refused.store(true, Ordering::Relaxed);
+                    }
+                    made => return made,
+                }
             }
+            self.make_as(&self.bare).await
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, making).await {
             Ok(made) => made.map_err(|e| translate(OPERATION, e)),
             Err(_) => Err(transient(OPERATION, TimedOut(CONNECT_TIMEOUT))),
         }
+    }
+
+    async fn make_as(&self, config: &Config) -> Result<Made, tokio_postgres::Error> {
+        Ok(match &self.tls {
+            None => {
+                let (client, driver) = config.connect(NoTls).await?;
+                Made::Plain(client, Box::new(driver))
+            }
+            Some(tls) => {
+                let (client, driver) = config.connect(tls.clone()).await?;
+                Made::Tls(client, Box::new(driver))
+            }
+        })
     }
 
     /// Makes a connection whose driver runs on the runtime of the caller.
@@ -207,12 +240,23 @@ impl Session<'_> {
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        let answer = match tokio::time::timeout(STATEMENT_TIMEOUT, self.run(sql, params)).await {
+        self.rows_within(STATEMENT_TIMEOUT, operation, sql, params).await
+    }
+
+    /// As [`Session::rows`], for a statement that may take longer.
+    pub(super) async fn rows_within(
+        &mut self,
+        patience: Duration,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
+        let answer = match tokio::time::timeout(patience, self.run(sql, params)).await {
             Err(_) => {
                 // Whatever the server does with the statement, this connection's next answer would be to the last
                 // question.
                 self.place.open = None;
-                return Err(transient(operation, TimedOut(STATEMENT_TIMEOUT)));
+                return Err(transient(operation, TimedOut(patience)));
             }
             Ok(answer) => answer,
         };
@@ -274,14 +318,24 @@ impl Session<'_> {
 
     /// Runs several statements without parameters.
     pub(super) async fn batch(&mut self, operation: &'static str, sql: &str) -> Result<()> {
+        self.batch_within(STATEMENT_TIMEOUT, operation, sql).await
+    }
+
+    /// As [`Session::batch`], but waits so long for the answer.
+    pub(super) async fn batch_within(
+        &mut self,
+        most: Duration,
+        operation: &'static str,
+        sql: &str,
+    ) -> Result<()> {
         let Some(open) = &self.place.open else {
             return Err(transient(operation, "the connection is closed"));
         };
-        match tokio::time::timeout(STATEMENT_TIMEOUT, open.client.batch_execute(sql)).await {
+        match tokio::time::timeout(most, open.client.batch_execute(sql)).await {
             Ok(done) => done.map_err(|e| translate(operation, e)),
             Err(_) => {
                 self.place.open = None;
-                Err(transient(operation, TimedOut(STATEMENT_TIMEOUT)))
+                Err(transient(operation, TimedOut(most)))
             }
         }
     }

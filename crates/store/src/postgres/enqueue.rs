@@ -186,6 +186,9 @@ async fn insert(inner: &Inner, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
         } else {
             insert_in_transaction(inner, &mut s, jobs).await
         };
+        if result.is_err() {
+            inner.lanes.forget(jobs);
+        }
         if !again(&result, tries) {
             return result;
         }
@@ -195,8 +198,45 @@ async fn insert(inner: &Inner, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
 /// One statement that commits by itself.
 async fn insert_plain(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
     let lanes = inner.lanes.of_jobs(s, jobs).await?;
-    let ids = insert_rows(inner, s, jobs, &lanes, &vec![0; jobs.len()]).await?;
-    Ok(ids.into_iter().map(|(id, _)| Enqueued { id: JobId(id), existing: false }).collect())
+    let ids: Vec<i64> = if jobs.iter().all(|job| job.due == Due::Now && job.trace_id.is_none()) {
+        insert_ready(inner, s, jobs, &lanes).await?
+    } else {
+        let rows = insert_rows(inner, s, jobs, &lanes, &vec![0; jobs.len()]).await?;
+        rows.into_iter().map(|(id, _)| id).collect()
+    };
+    Ok(ids.into_iter().map(|id| Enqueued { id: JobId(id), existing: false }).collect())
+}
+
+/// Inserts jobs that are due at once and need nothing else; the ids in their order.
+async fn insert_ready(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob], lanes: &[i32]) -> Result<Vec<i64>> {
+    let now = inner.clock.for_statement();
+    let mut distinct: Vec<i32> = Vec::new();
+    let mut places: HashMap<i32, i32> = HashMap::new();
+    let which: Vec<i32> = lanes
+        .iter()
+        .map(|lane| {
+            *places.entry(*lane).or_insert_with(|| {
+                distinct.push(*lane);
+                i32::try_from(distinct.len()).unwrap_or(i32::MAX)
+            })
+        })
+        .collect();
+    let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.get()).collect();
+    let priorities: Vec<i16> = jobs.iter().map(|job| job.priority).collect();
+    let attempts: Vec<Option<i16>> = jobs.iter().map(|job| job.max_attempts.map(u16::cast_signed)).collect();
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&distinct as _, Type::INT4_ARRAY),
+        (&which as _, Type::INT4_ARRAY),
+        (&payloads as _, Type::TEXT_ARRAY),
+        (&priorities as _, Type::INT2_ARRAY),
+        (&attempts as _, Type::INT2_ARRAY),
+        (&inner.own as _, Type::TEXT),
+    ];
+    let rows = s.rows(OPERATION, sql!("job_insert_ready"), &params).await?;
+    let ids: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
+    let ids = ids.unwrap_or_default();
+    if ids.len() == jobs.len() { Ok(ids) } else { Err(transient(OPERATION, "the insert answered too few ids")) }
 }
 
 async fn insert_in_transaction(
@@ -414,6 +454,9 @@ pub(super) async fn enqueue_once(inner: &Inner, once: Once, jobs: Vec<NewJob>) -
         s.begin().await?;
         let result = once_within(inner, &mut s, &once, &jobs).await;
         let result = finish(&mut s, result).await;
+        if result.is_err() {
+            inner.lanes.forget(&jobs);
+        }
         if !again(&result, tries) {
             inner.wake();
             return result;

@@ -48,6 +48,13 @@ pub(super) fn is_collision(error: &Error) -> bool {
     matches!(code, Some(c) if *c == SqlState::T_R_DEADLOCK_DETECTED || *c == SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
+/// A lane that was remembered does not exist: the transaction that made it was rolled back after all.
+pub(super) fn is_lost_lane(error: &Error) -> bool {
+    let Error::Store { source, .. } = error else { return false };
+    source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code())
+        == Some(&SqlState::NOT_NULL_VIOLATION)
+}
+
 /// The unique key of a job is held by another.
 pub(super) fn is_unique_key_taken(error: &Error) -> bool {
     let Error::Store { source, .. } = error else { return false };
@@ -65,7 +72,7 @@ pub(super) const COLLISIONS_MAX: u32 = 8;
 
 /// Whether to run a transaction again that ended this way.
 pub(super) fn again<T>(result: &Result<T>, tries: u32) -> bool {
-    tries < COLLISIONS_MAX && result.as_ref().is_err_and(is_collision)
+    tries < COLLISIONS_MAX && result.as_ref().is_err_and(|error| is_collision(error) || is_lost_lane(error))
 }
 
 fn judge(error: &tokio_postgres::Error) -> (ErrorClass, Option<&'static str>) {

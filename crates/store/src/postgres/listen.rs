@@ -150,7 +150,7 @@ impl Ear {
     }
 
     /// Sends a notification from another connection and waits for it.
-    async fn test(&self) -> Result<bool> {
+    pub(super) async fn test(&self) -> Result<bool> {
         let word = format!("{TEST}{:016x}", rand::rng().random::<u64>());
         let mut heard = self.shared.heard.subscribe();
         let line = Line::new(self.shared.writing.clone());

@@ -72,19 +72,30 @@ pub(super) async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<Job>> 
     let ended = [State::Done, State::Failed, State::Cancelled];
     let states: Vec<i16> = ended.into_iter().filter(|state| wanted(*state)).map(state_number).collect();
     let mut s = inner.readers.session().await?;
+    let from: i64 = match &filter.since {
+        Some(since) => s.value(OPERATION, sql!("job_created_from"), &[(since, Type::TIMESTAMPTZ)]).await?,
+        None => i64::MIN,
+    };
+    let by_lane = filter.kind.is_some() || filter.queue.is_some();
+    let (hot, cold) = match by_lane {
+        true => (sql!("job_page_lane"), sql!("job_history_page_lane")),
+        false => (sql!("job_page"), sql!("job_history_page")),
+    };
     let mut found = Vec::new();
-    for (numbers, sql) in [(&stages, sql!("job_page")), (&states, sql!("job_history_page"))] {
+    for (numbers, sql) in [(&stages, hot), (&states, cold)] {
         if numbers.is_empty() {
             continue;
         }
-        let params = [
+        let mut params = vec![
             (&before as _, Type::INT8),
+            (&from as _, Type::INT8),
             (numbers as _, Type::INT2_ARRAY),
-            (&filter.kind as _, Type::TEXT),
-            (&filter.queue as _, Type::TEXT),
             (&filter.since as _, Type::TIMESTAMPTZ),
             (&limit as _, Type::INT4),
         ];
+        if by_lane {
+            params.extend([(&filter.kind as _, Type::TEXT), (&filter.queue as _, Type::TEXT)]);
+        }
         found.extend(s.rows(OPERATION, sql, &params).await?.iter().map(|row| rows::job(row).0));
     }
     found.sort_by_key(|job| std::cmp::Reverse(job.id));

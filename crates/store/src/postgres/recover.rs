@@ -172,10 +172,14 @@ pub(super) async fn remove(inner: &Inner, worker: WorkerId) -> Result<()> {
 
 /// Keeps all leases of a worker alive.
 pub(super) async fn beat(inner: &Inner, worker: WorkerId) -> Result<Beat> {
+    beat_on(inner, &mut inner.beat.session().await?, number(worker)).await
+}
+
+/// As [`beat`], on a connection that the caller has.
+pub(super) async fn beat_on(inner: &Inner, s: &mut Session<'_>, worker: i32) -> Result<Beat> {
     const OPERATION: &str = "keep the leases alive";
-    let (now, id) = (inner.clock.for_statement(), number(worker));
-    let params = [(&now as _, Type::TIMESTAMPTZ), (&id as _, Type::INT4)];
-    let mut s = inner.beat.session().await?;
+    let now = inner.clock.for_statement();
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&worker as _, Type::INT4)];
     let rows = s.rows(OPERATION, sql!("worker_beat"), &params).await?;
     let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer to the beat"))?;
     let known: bool = row.get(0);

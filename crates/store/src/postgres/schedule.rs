@@ -96,9 +96,7 @@ async fn fire_within(
         ..NewJob::new(row.get::<_, String>(0), json(row.get(2)))
     };
     let enqueued = insert_within(inner, s, &[&job]).await;
-    if enqueued.is_err() {
-        // The lane may have been made by this very transaction, which is about to be rolled back.
-        inner.lanes.forget(&[&job]);
-    }
+    // The lane may have been made by this very transaction, of which nobody knows yet whether it will commit.
+    inner.lanes.forget(&[&job]);
     Ok(enqueued?.first().map(|one| one.id))
 }

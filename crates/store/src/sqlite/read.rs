@@ -1,6 +1,6 @@
 //! Reading: a few connections of their own, never through the writer. WAL lets them read while it writes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,11 @@ pub(super) struct Reader<'c> {
 impl Readers {
     pub(super) fn new(path: PathBuf, clock: Clock) -> Self {
         Self { path, clock, idle: Arc::default(), permits: Semaphore::new(READERS) }
+    }
+
+    /// The database file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Runs `read` in one snapshot, outside the async threads; `operation` follows "the store could not".

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use stargate_queue::store::{Store, WakeMethod};
+use stargate_queue::store::{Finding, Level, Store, WakeMethod};
 
-use super::Check;
+use super::{Check, Verdict};
 use crate::config::Settings;
 use crate::output::short;
 
@@ -18,14 +18,39 @@ const READY_WARN: Duration = Duration::from_secs(300);
 /// Every check of the store.
 pub(super) async fn checks(store: &dyn Store, settings: &Settings) -> Vec<Check> {
     let mut checks = vec![reachable(store, settings).await];
-    if checks.iter().all(|check| check.verdict != super::Verdict::Fail) {
-        checks.push(clock(store).await);
-        checks.push(wake(store, settings));
+    if checks.iter().all(|check| check.verdict != Verdict::Fail) {
+        let found = findings(store).await;
+        // The store's own word about the same thing is the better one.
+        let untold = |name: &str| found.iter().all(|check| check.check != name);
+        if untold("clock") {
+            checks.push(clock(store).await);
+        }
+        if untold("wake-up") {
+            checks.push(wake(store, settings));
+        }
+        checks.extend(found);
         checks.push(workers(store).await);
         checks.push(oldest(store).await);
         checks.push(failed(store).await);
     }
     checks
+}
+
+/// What the store finds by looking at itself.
+async fn findings(store: &dyn Store) -> Vec<Check> {
+    let found = match store.diagnose().await {
+        Ok(found) => found,
+        Err(error) => return vec![unreadable("store health", &error)],
+    };
+    let checks = found.into_iter().map(|Finding { name, level, detail, remedy }| {
+        let verdict = match level {
+            Level::Ok => Verdict::Ok,
+            Level::Warn => Verdict::Warn,
+            Level::Fail => Verdict::Fail,
+        };
+        Check { check: name, verdict, found: detail, remedy }
+    });
+    checks.collect()
 }
 
 fn unreadable(check: &'static str, error: &stargate_queue::Error) -> Check {

@@ -1,0 +1,15 @@
+-- Only here because a store is moved from SQLite to Postgres and not back.
+-- How many rows there are to move, for the progress that people see.
+select 'kind', count(*) from kind
+union all select 'lane', count(*) from lane
+union all select 'worker', count(*) from worker
+union all select 'limit_rule', count(*) from limit_rule
+union all select 'limit_key', count(*) from limit_key
+union all select 'pause', count(*) from pause
+union all select 'schedule', count(*) from schedule
+union all select 'idempotency', count(*) from idempotency
+union all select 'job_history', count(*) from job_history
+union all select 'job', count(*) from job
+union all select 'job_event', count(*) from job_event
+union all select 'job_parent', count(*) from job_parent
+union all select 'job_cancel', count(*) from job_cancel
