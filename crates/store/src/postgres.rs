@@ -14,7 +14,9 @@
 //! `RetryableTransient`. What an enqueue or a settlement has answered survives any crash (INV-1); a claim that is lost
 //! in one only makes the job claimable again.
 
+mod calls;
 mod claim;
+mod claim_lane;
 mod connect;
 mod diagnose;
 mod enqueue;
@@ -51,6 +53,7 @@ use stargate_queue::{Fence, Job, JobId, KindSpec, NewJob, Result, State, Store, 
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
+use calls::Calls;
 use connect::{Connector, Line, Lines, Planning, Session};
 
 /// The text of a statement.
@@ -99,7 +102,7 @@ struct Inner {
     lanes: lanes::Lanes,
     batcher: enqueue::Batcher,
     vacuum: vacuum::Vacuum,
-    wakes: watch::Sender<u64>,
+    calls: Arc<Calls>,
     /// What the notifications of this process say, so that it can tell them from others'.
     own: String,
     /// Whether ready jobs with limit keys were seen last.
@@ -110,7 +113,7 @@ struct Inner {
 impl Inner {
     /// Wakes the sleepers of this process.
     fn wake(&self) {
-        self.wakes.send_modify(|n| *n += 1);
+        self.calls.anywhere();
     }
 
     /// Wakes the sleepers of other processes, when the transaction commits.
@@ -132,7 +135,7 @@ impl Postgres {
             None => connector.clone(),
         };
         let line = || Line::new(steady.clone());
-        let (own, wakes) = (format!("{:016x}", rand::rng().random::<u64>()), watch::Sender::new(0));
+        let (own, calls) = (format!("{:016x}", rand::rng().random::<u64>()), Arc::new(Calls::new()));
         let inner = Inner {
             clock: options.clock,
             claim: line(),
@@ -144,7 +147,7 @@ impl Postgres {
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
             vacuum: vacuum::Vacuum::default(),
-            wakes: wakes.clone(),
+            calls: calls.clone(),
             own: own.clone(),
             keyed: AtomicBool::new(false),
             tasks: tasks.clone(),
@@ -154,7 +157,7 @@ impl Postgres {
         } else {
             migrate::fits(migrate::version(&mut inner.enqueue.session().await?).await?)?;
         }
-        let ear = listen::Ear::new(listening, connector, own, wakes, tasks);
+        let ear = listen::Ear::new(listening, connector, own, calls, tasks);
         ear.start().await;
         Ok(Self { inner: Arc::new(inner), ear })
     }
@@ -180,7 +183,7 @@ impl Store for Postgres {
     }
 
     fn wakes(&self) -> watch::Receiver<u64> {
-        self.inner.wakes.subscribe()
+        self.inner.calls.subscribe()
     }
 
     async fn check(&self) -> Result<StoreHealth> {

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rand::RngExt as _;
-use stargate_queue::store::{Claim, ClaimRequest, ClaimedJob};
+use stargate_queue::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots};
 use stargate_queue::{Fence, JobId, LeaseToken, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -15,10 +16,8 @@ use super::connect::Session;
 use super::error::again;
 use super::lanes::Lane;
 use super::rows::{json, millis, small, span};
-use super::{Inner, recover, sql, vacuum};
+use super::{Inner, claim_lane, recover, sql, vacuum};
 
-/// Jobs given out at once; the statement has the same number in it.
-const CLAIM_MAX: u32 = 1000;
 /// How often a claim stands back for promotion and recovery before it takes what is there.
 const UPKEEP_ROUNDS: u32 = 2;
 /// Statements that promote due jobs before one claim, a thousand jobs each.
@@ -56,6 +55,25 @@ impl Head {
 
 /// Gives out jobs.
 pub(super) async fn claim(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Claim> {
+    if let Some(lane) = inner.calls.only_lane(request) {
+        let jobs = claim_lane::claim(inner, request, lane).await?;
+        if !jobs.is_empty() {
+            vacuum::count(inner, jobs.len());
+            // The general claim comes right after; it also knows when to look again.
+            return Ok(Claim { jobs, next_look: Some(Duration::ZERO), ..Claim::default() });
+        }
+    }
+    let round = inner.calls.begin();
+    let claim = claim_anywhere(inner, request).await?;
+    let given = |kind: &str| claim.jobs.iter().filter(|job| *job.kind == *kind).count();
+    let has_slots = |kind: &KindSlots| given(&kind.kind) < kind.slots as usize;
+    if claim.jobs.len() < request.limit.min(CLAIM_MAX) as usize && request.kinds.iter().all(has_slots) {
+        inner.calls.caught_up(&round, request);
+    }
+    Ok(claim)
+}
+
+async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Claim> {
     let mut ask = Ask::new(request);
     let mut claim = Claim::default();
     let mut placed: Vec<Placed> = Vec::new();

@@ -129,7 +129,6 @@ async fn serve(inner: &Inner, calls: Vec<Call>) {
     let all: Vec<&NewJob> = calls.iter().flat_map(|call| &call.jobs).collect();
     match insert(inner, &all).await {
         Ok(enqueued) => {
-            inner.wake();
             let mut rest = enqueued.into_iter();
             for call in calls {
                 let mine = rest.by_ref().take(call.jobs.len()).collect();
@@ -141,7 +140,6 @@ async fn serve(inner: &Inner, calls: Vec<Call>) {
             for call in calls {
                 let jobs: Vec<&NewJob> = call.jobs.iter().collect();
                 let answer = insert(inner, &jobs).await;
-                inner.wake();
                 let _ = call.answer.send(answer);
             }
         }
@@ -204,11 +202,17 @@ async fn insert_plain(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> R
         let rows = insert_rows(inner, s, jobs, &lanes, &vec![0; jobs.len()]).await?;
         rows.into_iter().map(|(id, _)| id).collect()
     };
+    inner.calls.lanes(&lanes);
     Ok(ids.into_iter().map(|id| Enqueued { id: JobId(id), existing: false }).collect())
 }
 
 /// Inserts jobs that are due at once and need nothing else; the ids in their order.
-async fn insert_ready(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob], lanes: &[i32]) -> Result<Vec<i64>> {
+async fn insert_ready(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    jobs: &[&NewJob],
+    lanes: &[i32],
+) -> Result<Vec<i64>> {
     let now = inner.clock.for_statement();
     let mut distinct: Vec<i32> = Vec::new();
     let mut places: HashMap<i32, i32> = HashMap::new();
@@ -221,6 +225,10 @@ async fn insert_ready(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob], lane
             })
         })
         .collect();
+    let who = match &*distinct {
+        [lane] => format!("{} {lane}", inner.own),
+        _ => inner.own.clone(),
+    };
     let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.get()).collect();
     let priorities: Vec<i16> = jobs.iter().map(|job| job.priority).collect();
     let attempts: Vec<Option<i16>> = jobs.iter().map(|job| job.max_attempts.map(u16::cast_signed)).collect();
@@ -231,12 +239,16 @@ async fn insert_ready(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob], lane
         (&payloads as _, Type::TEXT_ARRAY),
         (&priorities as _, Type::INT2_ARRAY),
         (&attempts as _, Type::INT2_ARRAY),
-        (&inner.own as _, Type::TEXT),
+        (&who as _, Type::TEXT),
     ];
     let rows = s.rows(OPERATION, sql!("job_insert_ready"), &params).await?;
     let ids: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
     let ids = ids.unwrap_or_default();
-    if ids.len() == jobs.len() { Ok(ids) } else { Err(transient(OPERATION, "the insert answered too few ids")) }
+    if ids.len() == jobs.len() {
+        Ok(ids)
+    } else {
+        Err(transient(OPERATION, "the insert answered too few ids"))
+    }
 }
 
 async fn insert_in_transaction(
@@ -248,7 +260,7 @@ async fn insert_in_transaction(
     inner.lanes.of_jobs(s, jobs).await?;
     s.begin().await?;
     let result = insert_within(inner, s, jobs).await;
-    finish(s, result).await
+    finish(s, result).await.inspect(|_| inner.wake())
 }
 
 /// Ends a transaction as its work ended.

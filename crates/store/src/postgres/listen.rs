@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Connection};
 use tokio_util::sync::CancellationToken;
 
+use super::calls::Calls;
 use super::connect::{Connector, Line, Made, STATEMENT_TIMEOUT};
 use super::error::{TimedOut, transient, translate};
 use super::sql;
@@ -42,7 +43,7 @@ struct Shared {
     writing: Arc<Connector>,
     /// Notifications of this process, which it knows of already.
     own: String,
-    wakes: watch::Sender<u64>,
+    calls: Arc<Calls>,
     heard: watch::Sender<String>,
     hears: AtomicBool,
     warned: AtomicBool,
@@ -55,14 +56,14 @@ impl Ear {
         listening: Arc<Connector>,
         writing: Arc<Connector>,
         own: String,
-        wakes: watch::Sender<u64>,
+        calls: Arc<Calls>,
         tasks: Tasks,
     ) -> Self {
         let shared = Shared {
             listening,
             writing,
             own,
-            wakes,
+            calls,
             heard: watch::Sender::new(String::new()),
             hears: AtomicBool::new(false),
             warned: AtomicBool::new(false),
@@ -98,7 +99,7 @@ impl Ear {
                     failures = 0;
                     self.shared.hears.store(true, Ordering::Relaxed);
                     // Whatever was said while nobody listened.
-                    self.shared.wakes.send_modify(|n| *n += 1);
+                    self.shared.calls.anywhere();
                     listening.until_broken().await;
                     self.shared.hears.store(false, Ordering::Relaxed);
                 }
@@ -199,8 +200,14 @@ where
             Some(Ok(AsyncMessage::Notification(said))) if said.payload().starts_with(TEST) => {
                 shared.heard.send_replace(said.payload().to_owned());
             }
-            Some(Ok(AsyncMessage::Notification(said))) if said.payload() != shared.own => {
-                shared.wakes.send_modify(|n| *n += 1);
+            Some(Ok(AsyncMessage::Notification(said))) => {
+                // Who says it and, where that is all, in which lane.
+                let (who, lane) = said.payload().split_once(' ').unwrap_or((said.payload(), ""));
+                match lane.parse() {
+                    _ if who == shared.own => {}
+                    Ok(lane) => shared.calls.lanes(&[lane]),
+                    Err(_) => shared.calls.anywhere(),
+                }
             }
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return,

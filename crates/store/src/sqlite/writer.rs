@@ -389,7 +389,5 @@ fn work(session: &mut Session<'_>, command: Command, finishes: &mut Vec<Finish>)
 
 /// The answer of a store that was moved away.
 fn moved(target: &str) -> Error {
-    Error::Conflict {
-        problem: format!("this store was moved to {target}; set STARGATE_STORE to it"),
-    }
+    Error::Conflict { problem: format!("this store was moved to {target}; set STARGATE_STORE to it") }
 }
