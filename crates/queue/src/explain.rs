@@ -82,7 +82,7 @@ async fn waiting(store: &dyn Store, job: &Job, stage: Option<Stage>) -> Result<(
     }
     let now = store.now().await?;
     if job.run_at > now {
-        let why = if job.attempt_count > 0 { "backs off" } else { "is due" };
+        let why = if job.attempt_count > 0 { "backs off" } else { "is not due" };
         let seconds = job.run_at.duration_since(now).as_secs();
         reasons.push(Reason::new(format!("it {why} until {:.0} (in {seconds} s)", job.run_at), None));
     }
@@ -139,7 +139,7 @@ async fn workers(store: &dyn Store, job: &Job, reasons: &mut Vec<Reason>) -> Res
         reasons.push(Reason::new(text, None));
     } else if serving.iter().all(|worker| worker.holding >= worker.concurrency as u64) {
         let text = format!("all slots of the {} workers that serve it are taken", serving.len());
-        reasons.push(Reason::new(text, Some("stargate worker --concurrency N".to_owned())));
+        reasons.push(Reason::new(text, Some("stargate worker --workers N".to_owned())));
     }
     Ok(())
 }

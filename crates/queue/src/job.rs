@@ -417,6 +417,13 @@ pub struct Job {
     pub cancel_requested: bool,
 }
 
+impl Job {
+    /// The percentage to show. A handler's last report is at most 99; 100 means done and recorded.
+    pub fn percent(&self) -> u8 {
+        if self.state == State::Done { 100 } else { self.progress }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

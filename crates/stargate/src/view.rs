@@ -43,7 +43,7 @@ impl<'a> From<&'a Job> for JobView<'a> {
             attempt_count: job.attempt_count,
             max_attempts: job.max_attempts,
             crash_count: job.crash_count,
-            progress: job.progress,
+            progress: job.percent(),
             payload: &job.payload,
             result: job.result.as_deref(),
             error: job.error.as_ref(),

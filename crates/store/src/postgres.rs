@@ -79,6 +79,9 @@ pub struct Options {
     /// The URL leads to a pooler that does not keep prepared statements. Found out by itself when absent, at the cost
     /// of one failed statement.
     pub pooled: bool,
+    /// How long a statement, or the wait for a connection, may take before the call answers a transient error; 30 s
+    /// when absent.
+    pub statement_timeout: Option<Duration>,
 }
 
 /// Jobs kept in a Postgres database.
@@ -126,12 +129,14 @@ impl Postgres {
     /// Connects, brings the schema up to date if asked to, and begins to listen for new jobs.
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let tasks = Tasks::new();
-        let make =
-            |url: &str, planning, pooled| Connector::new(url, planning, pooled, tasks.clone()).map(Arc::new);
-        let connector = make(url, Planning::AsItIs, options.pooled)?;
+        let patience = options.statement_timeout.unwrap_or(connect::STATEMENT_TIMEOUT);
+        let make = |url: &str, planning, pooled| {
+            Connector::new(url, planning, pooled, patience, tasks.clone()).map(Arc::new)
+        };
+        let connector = make(url, Planning::Fitted, options.pooled)?;
         let steady = make(url, Planning::Steady, options.pooled)?;
         let listening = match &options.listen_url {
-            Some(direct) => make(direct, Planning::AsItIs, false)?,
+            Some(direct) => make(direct, Planning::Fitted, false)?,
             None => connector.clone(),
         };
         let line = || Line::new(steady.clone());
@@ -143,7 +148,7 @@ impl Postgres {
             beat: line(),
             enqueue: line(),
             readers: Lines::new(&connector, READERS),
-            spare: Line::new(connector.clone()),
+            spare: line(),
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
             vacuum: vacuum::Vacuum::default(),

@@ -163,7 +163,7 @@ fn remark(job: &Job, now: Timestamp) -> String {
         },
         (State::Queued, Some(Stage::Blocked)) => "waits for other jobs".to_owned(),
         (State::Processing, _) if job.cancel_requested => "cancelling".to_owned(),
-        (State::Processing, _) => format!("{} %", job.progress),
+        (State::Processing, _) => format!("{} %", job.percent()),
         (State::Failed, _) => job
             .error
             .as_ref()

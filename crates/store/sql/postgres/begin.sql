@@ -1,3 +1,3 @@
 -- Begins a transaction that sees, statement by statement, what others have committed.
--- Postgres only: the SQLite driver has calls for it.
+-- Only on Postgres: it names the isolation level. The writer of SQLite begins in its own way, `begin immediate`.
 begin isolation level read committed

@@ -1,3 +1,3 @@
 -- Ends a transaction.
--- Postgres only: the SQLite driver has calls for it.
+-- Only on Postgres: the writer of SQLite ends its transactions itself, on the one connection that writes.
 commit

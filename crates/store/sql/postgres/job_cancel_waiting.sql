@@ -1,4 +1,5 @@
 -- Ends a job that is not being run.
+-- Only on Postgres: on SQLite the job is looked at first (job_cancel_look.sql) and then ended by job_finish.sql.
 with gone as (
     delete from stargate.job j where j.id = $2::bigint and j.stage <> 3 returning j.*
 ), kept as (

@@ -1,4 +1,5 @@
 -- Fails the jobs that wait for parents that did not end well.
+-- Only on Postgres: on SQLite the program goes down the tree of dependents (job_children_blocked.sql).
 --
 -- $1 now, $2 parents, $3 their states
 select stargate.dependency_failed(

@@ -1,6 +1,7 @@
 -- Gives out jobs when some of the ready ones have a limit key: as job_claim.sql, but within each key's concurrency and
 -- rate, and with the keys of equal priority served by their virtual times. The rows of the keys that win are locked
 -- before any job is, in the order of their names, and what they allow is read again under the lock.
+-- Only on Postgres: on SQLite the program chooses the jobs in both cases and job_claim.sql takes one.
 --
 -- $1 now, $2 worker, $3 limit, $4 queues (empty: all), $5 kinds, $6 slots, $7 lease_ms, $8 token, $9 upkeep first
 with recursive at as materialized (

@@ -1,14 +1,14 @@
 -- A page of unfinished jobs of a queue or kind, newest first. The columns are those of job_page.sql.
--- Ready jobs have no index by lane and id. Of a lane with few, all ids are read from the index of ready jobs; one with
--- many is soon met on the way back from the newest id.
+-- Ready jobs have no index by lane and id, which every enqueue would pay for. Of a lane with few of them, all ids are
+-- read from the index of ready jobs; one with many is soon met on the way back from the newest id.
 --
 -- $1 before (exclusive), $2 no smaller id, $3 stages, $4 since, $5 limit, $6 kind, $7 queue
 with lanes as materialized (
     select l.id from stargate.lane l where l.kind = coalesce($6::text, l.kind) and l.queue = coalesce($7::text, l.queue)
 ), few as materialized (
-    select count(*) < 100000 as here
+    select count(*) < 10000 as here
       from (select from stargate.job j
-             where 0 = any ($3::smallint[]) and j.stage = 0 and j.lane_id = any (array(select l.id from lanes l)) limit 100000) c
+             where 0 = any ($3::smallint[]) and j.stage = 0 and j.lane_id = any (array(select l.id from lanes l)) limit 10000) c
 ), page as (
     (select r.id from (
         select j.id from stargate.job j
@@ -20,7 +20,7 @@ with lanes as materialized (
     union all
     (select j.id from stargate.job j
       where 0 = any ($3::smallint[]) and not (select f.here from few f)
-        and j.stage = 0 and j.lane_id = any (array(select l.id from lanes l)) and j.id < $1::bigint and j.id >= $2::bigint
+        and j.stage + 0 = 0 and j.lane_id = any (array(select l.id from lanes l)) and j.id < $1::bigint and j.id >= $2::bigint
         and ($4::timestamptz is null or j.created_at >= $4::timestamptz)
       order by j.id desc limit $5::integer)
     union all

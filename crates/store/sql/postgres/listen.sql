@@ -1,3 +1,3 @@
 -- Has this connection told of new jobs.
--- Postgres only: on SQLite other processes watch the data version.
+-- Only on Postgres: on SQLite other processes watch the data version.
 listen stargate_jobs

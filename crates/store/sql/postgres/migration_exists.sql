@@ -1,3 +1,3 @@
 -- Whether the migrator has ever been here.
--- Postgres only: SQLite keeps its schema version in the file's header.
+-- Only on Postgres: a store may be looked at without being migrated; SQLite migrates whenever it opens a file.
 select to_regclass('stargate.migration') is not null

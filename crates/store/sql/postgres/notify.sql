@@ -1,3 +1,3 @@
 -- Tells other processes, at commit, that there is something to look at.
--- Postgres only: on SQLite other processes watch the data version.
+-- Only on Postgres: on SQLite other processes watch the data version.
 select pg_notify('stargate_jobs', $1::text)::text

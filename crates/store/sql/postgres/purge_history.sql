@@ -1,4 +1,5 @@
 -- Removes finished jobs beyond their retention with all that belongs to them, at most so many.
+-- Only on Postgres: one statement for a batch; on SQLite the program goes through the jobs (job_purge_find.sql).
 --
 -- $1 now, $2 states, $3 age in milliseconds, $4 limit
 with old as materialized (

@@ -1,4 +1,5 @@
 -- Removes what nobody asks for any more: expired idempotency keys, and workers gone for longer than any history is kept.
+-- Only on Postgres: two removals in one round trip (idempotency_purge.sql and worker_purge.sql on SQLite).
 --
 -- $1 now, $2 age in milliseconds, $3 limit
 with keys as (

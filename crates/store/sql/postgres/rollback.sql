@@ -1,3 +1,3 @@
 -- Undoes a transaction.
--- Postgres only: the SQLite driver has calls for it.
+-- Only on Postgres: the writer of SQLite undoes single commands by savepoints, on the one connection that writes.
 rollback

@@ -1,4 +1,5 @@
 -- Takes a worker out that holds no jobs; whether it still holds some.
+-- Only on Postgres: takes out and tells in one round trip; SQLite uses worker_gone.sql and job_held_any.sql.
 with gone as (
     update stargate.worker w set gone_at = coalesce($1::timestamptz, now())
      where w.id = $2::integer and w.gone_at is null

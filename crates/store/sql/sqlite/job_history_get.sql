@@ -1,3 +1,4 @@
+-- Only on SQLite: on Postgres job_get.sql looks into both tables.
 select j.id, l.kind, l.queue, j.state, null, j.priority, j.attempt, j.max_attempts, j.crash_count, j.progress,
        j.payload, j.result, j.error, w.name, j.run_at, j.created_at, j.started_at, j.finished_at,
        null,

@@ -1,3 +1,4 @@
+-- Only on SQLite: on Postgres the job is inserted as a waiting one and failed by job_dependency_fail.sql.
 -- A job whose parent has failed already goes straight into the history.
 insert into job_history (id, lane_id, state, priority, attempt, max_attempts, crash_count, progress, last_seq, started_seq,
                          run_at, created_at, finished_at, payload, unique_key, trace_id, error)

@@ -69,6 +69,7 @@ pub(super) async fn claim(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<
     let has_slots = |kind: &KindSlots| given(&kind.kind) < kind.slots as usize;
     if claim.jobs.len() < request.limit.min(CLAIM_MAX) as usize && request.kinds.iter().all(has_slots) {
         inner.calls.caught_up(&round, request);
+        vacuum::caught_up(inner);
     }
     Ok(claim)
 }

@@ -20,7 +20,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{self, TimedOut, transient, translate};
 
-/// How long a statement may take before the connection counts as dead.
+/// How long a statement may take before the connection counts as dead, unless the options say otherwise.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long making a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,16 +34,19 @@ pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// the table was small must not read all of it when it has grown, and compiling costs more than it saves.
 const STEADY: &str = "-c jit=off -c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
 
-/// For everything else: a page of a listing is read faster than its statement is compiled.
-const UNCOMPILED: &str = "-c jit=off";
+/// For everything else: planned anew for what is asked, because a page of fifty and all rows want different plans. The
+/// statistics may not know yet that a table has grown, so rows are read in the order of an index wherever one fits, never
+/// all of them to be sorted.
+const FITTED: &str =
+    "-c jit=off -c plan_cache_mode=force_custom_plan -c enable_seqscan=off -c enable_bitmapscan=off";
 
 /// How the server is to plan the statements of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Planning {
     /// The same way always.
     Steady,
-    /// As it sees fit, but without compiling.
-    AsItIs,
+    /// For the values at hand.
+    Fitted,
 }
 
 /// Makes connections.
@@ -53,6 +56,7 @@ pub(super) struct Connector {
     bare: Config,
     refused: AtomicBool,
     tls: Option<MakeRustlsConnect>,
+    patience: Duration,
     tasks: Tasks,
     /// Statements are sent whole, because something in between does not keep prepared ones.
     unprepared: AtomicBool,
@@ -73,8 +77,14 @@ pub(super) enum Made {
 }
 
 impl Connector {
-    /// A maker of connections to `url`; their drivers run as `tasks`.
-    pub(super) fn new(url: &str, planning: Planning, pooled: bool, tasks: Tasks) -> Result<Self> {
+    /// A maker of connections to `url` whose statements may take as long as `patience`; their drivers run as `tasks`.
+    pub(super) fn new(
+        url: &str,
+        planning: Planning,
+        pooled: bool,
+        patience: Duration,
+        tasks: Tasks,
+    ) -> Result<Self> {
         let (mut config, tls) = super::tls::read_url(url)?;
         config.connect_timeout(CONNECT_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
         if config.get_application_name().is_none() {
@@ -83,13 +93,18 @@ impl Connector {
         let bare = config.clone();
         let ours = match planning {
             Planning::Steady => STEADY,
-            Planning::AsItIs => UNCOMPILED,
+            Planning::Fitted => FITTED,
         };
         let options =
             config.get_options().map_or_else(|| ours.to_owned(), |theirs| format!("{ours} {theirs}"));
         config.options(options);
         let (refused, unprepared) = (AtomicBool::new(pooled), AtomicBool::new(pooled));
-        Ok(Self { config, bare, refused, tls, tasks, unprepared })
+        Ok(Self { config, bare, refused, tls, patience, tasks, unprepared })
+    }
+
+    /// How long a statement may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// Makes a connection, without a driver yet.
@@ -107,9 +122,10 @@ impl Connector {
             }
             self.make_as(&self.bare).await
         };
-        match tokio::time::timeout(CONNECT_TIMEOUT, making).await {
+        let most = CONNECT_TIMEOUT.min(self.patience);
+        match tokio::time::timeout(most, making).await {
             Ok(made) => made.map_err(|e| translate(OPERATION, e)),
-            Err(_) => Err(transient(OPERATION, TimedOut(CONNECT_TIMEOUT))),
+            Err(_) => Err(transient(OPERATION, TimedOut(most))),
         }
     }
 
@@ -175,7 +191,17 @@ impl Line {
 
     /// The connection for exclusive use, made anew if it broke.
     pub(super) async fn session(&self) -> Result<Session<'_>> {
-        self.ready(self.place.lock().await).await
+        self.within(async { self.ready(self.place.lock().await).await }).await
+    }
+
+    /// Bounds the wait for a connection: whoever queues behind others at a server that does not answer must not wait
+    /// for each of them in turn.
+    async fn within<'a>(&self, session: impl Future<Output = Result<Session<'a>>>) -> Result<Session<'a>> {
+        let patience = self.connector.patience;
+        match tokio::time::timeout(patience, session).await {
+            Ok(session) => session,
+            Err(_) => Err(transient("get a connection to the database", TimedOut(patience))),
+        }
     }
 
     async fn ready<'a>(&'a self, mut place: MutexGuard<'a, Place>) -> Result<Session<'a>> {
@@ -224,7 +250,7 @@ impl Lines {
     pub(super) async fn session(&self) -> Result<Session<'_>> {
         for line in &self.lines {
             if let Ok(place) = line.place.try_lock() {
-                return line.ready(place).await;
+                return line.within(line.ready(place)).await;
             }
         }
         self.lines[self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len()].session().await
@@ -246,7 +272,7 @@ impl Session<'_> {
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        self.rows_within(STATEMENT_TIMEOUT, operation, sql, params).await
+        self.rows_within(self.connector.patience, operation, sql, params).await
     }
 
     /// As [`Session::rows`], for a statement that may take longer.
@@ -324,7 +350,7 @@ impl Session<'_> {
 
     /// Runs several statements without parameters.
     pub(super) async fn batch(&mut self, operation: &'static str, sql: &str) -> Result<()> {
-        self.batch_within(STATEMENT_TIMEOUT, operation, sql).await
+        self.batch_within(self.connector.patience, operation, sql).await
     }
 
     /// As [`Session::batch`], but waits so long for the answer.

@@ -18,7 +18,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection};
 use tokio_util::sync::CancellationToken;
 
 use super::calls::Calls;
-use super::connect::{Connector, Line, Made, STATEMENT_TIMEOUT};
+use super::connect::{Connector, Line, Made};
 use super::error::{TimedOut, transient, translate};
 use super::sql;
 
@@ -133,13 +133,14 @@ impl Ear {
                 client
             }
         };
-        match tokio::time::timeout(STATEMENT_TIMEOUT, client.batch_execute(sql!("listen"))).await {
+        let patience = shared.listening.patience();
+        match tokio::time::timeout(patience, client.batch_execute(sql!("listen"))).await {
             Ok(done) => done.map_err(|error| translate(OPERATION, error))?,
-            Err(_) => return Err(transient(OPERATION, TimedOut(STATEMENT_TIMEOUT))),
+            Err(_) => return Err(transient(OPERATION, TimedOut(patience))),
         }
         if self.test().await? {
             shared.hears.store(true, Ordering::Relaxed);
-            return Ok(Some(Listening { client, gone }));
+            return Ok(Some(Listening { client, gone, patience }));
         }
         if !shared.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -165,6 +166,7 @@ impl Ear {
 struct Listening {
     client: Client,
     gone: CancellationToken,
+    patience: Duration,
 }
 
 impl Listening {
@@ -175,7 +177,7 @@ impl Listening {
                 () = self.gone.cancelled() => return,
                 () = tokio::time::sleep(PING_EVERY) => {}
             }
-            let ping = tokio::time::timeout(STATEMENT_TIMEOUT, self.client.check_connection()).await;
+            let ping = tokio::time::timeout(self.patience, self.client.check_connection()).await;
             if !matches!(ping, Ok(Ok(()))) {
                 return;
             }

@@ -416,7 +416,8 @@ pub(super) async fn purge(inner: &Inner, request: &PurgeRequest) -> Result<Purge
     let age = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 1000);
     let mut left = i32::try_from(request.batch).unwrap_or(i32::MAX);
     let mut report = PurgeReport::default();
-    let mut s = inner.readers.session().await?;
+    // Old rows are found by ranges of pages, which the connections for pages do not do.
+    let mut s = inner.spare.session().await?;
     for (states, span) in
         [(&[State::Done, State::Cancelled][..], request.done_age), (&[State::Failed][..], request.failed_age)]
     {

@@ -10,6 +10,8 @@ use super::error::Step;
 
 /// How long a connection waits for a lock that a foreign tool holds; our own writers queue at a lock file first.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a checkpoint waits for readers: heartbeats wait behind it.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Statements kept compiled; more than there are files in `sql/sqlite`.
 const STATEMENTS: usize = 160;
 
@@ -32,6 +34,14 @@ pub(super) fn reading(path: &Path) -> Step<Connection> {
     connection.pragma_update(None, "query_only", true)?;
     connection.pragma_update(None, "cache_size", -(8 << 10))?;
     Ok(connection)
+}
+
+/// Moves the log into the database and empties it; false when readers were in the way for too long.
+pub(super) fn checkpoint(connection: &Connection) -> Step<bool> {
+    connection.busy_timeout(CHECKPOINT_TIMEOUT)?;
+    let held_up = connection.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, bool>(0));
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(!held_up?)
 }
 
 fn open(path: &Path, flags: OpenFlags) -> Step<Connection> {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 use stargate_base::Clock;
 use stargate_queue::{Error, Result};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -30,6 +30,9 @@ const WAITING_MAX: usize = 4096;
 const GROUP_MAX: usize = 1024;
 /// How long a group takes further commands in; a heartbeat waits for no longer than this and one command.
 const GROUP_TIME_MAX: Duration = Duration::from_millis(15);
+
+/// With less room on the disk the log is emptied after every commit: twice the size at which SQLite empties it itself.
+const ROOM_MIN: u64 = 64 << 20;
 
 /// The key in `meta` that says where the store was moved to.
 pub(super) const MOVED_TO: &str = "moved_to";
@@ -240,6 +243,7 @@ fn run_once(shared: &Shared, session: &mut Session<'_>, lock: &mut WriterLock, v
     let committed = match lock.take() {
         Ok(turn) => {
             let committed = group(shared, session, version, &mut finishes);
+            make_room(session, &committed);
             drop(turn);
             committed
         }
@@ -289,6 +293,28 @@ fn roll_back(session: &mut Session<'_>) {
     {
         tracing::error!(%error, "cannot roll back");
     }
+}
+
+/// Empties the log when the disk is nearly or entirely full. A log left to grow would take the room that the database
+/// needs to take it in, and neither could move any more.
+fn make_room(session: &mut Session<'_>, committed: &Step<bool>) {
+    match committed {
+        Ok(_) if has_room(session.conn) => return,
+        Ok(_) => {}
+        Err(Failure::Sql(error)) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+            roll_back(session);
+        }
+        Err(_) => return,
+    }
+    if let Err(failure) = connection::checkpoint(session.conn) {
+        tracing::debug!(?failure, "the disk is nearly full and the log could not be emptied");
+    }
+}
+
+/// Whether the log can grow as long as it likes.
+fn has_room(conn: &Connection) -> bool {
+    let free = conn.path().and_then(|path| rustix::fs::statvfs(path).ok()).map(|s| s.f_bavail * s.f_frsize);
+    free.is_none_or(|bytes| bytes >= ROOM_MIN)
 }
 
 /// Runs what is queued in one transaction; whether somebody may find something to do now.

@@ -77,8 +77,7 @@ impl From<job::Job> for Job {
             attempt_count: job.attempt_count,
             max_attempts: job.max_attempts,
             crash_count: job.crash_count,
-            // A handler's last report is at most 99; 100 means recorded.
-            progress: if job.state == job::State::Done { 100 } else { job.progress },
+            progress: job.percent(),
             payload: job.payload,
             result: job.result,
             error: job.error.map(JobError::from),
