@@ -1,6 +1,8 @@
 //! Workers killed with SIGKILL at random, and a database that falls over in mid-run, on the real binary.
 //!
 //! `STARGATE_KILLS` sets the number of kills on each store; the default is for every commit, 1000 for the night.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![expect(clippy::print_stdout, reason = "the figures of the run")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
