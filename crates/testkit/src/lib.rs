@@ -13,6 +13,7 @@ pub mod eventually;
 pub mod fixture;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod simulation;
 
 pub use clock::{ManualClock, start_of_time};

@@ -84,7 +84,12 @@ async fn a_frozen_worker_that_lost_its_job_writes_nothing_when_it_thaws() {
     .await;
     assert_eq!(events(&program, &id), before, "the first worker wrote something");
     let_go(&program, 2);
-    reaches(&program, &id, "done").await;
+    let job = reaches(&program, &id, "done").await;
+    let process = format!(":{}:", second.id());
+    assert!(
+        job["worker"].as_str().is_some_and(|worker| worker.contains(&process)),
+        "not by the second: {job}"
+    );
     let after = events(&program, &id);
     assert_eq!(names(&after), ["created", "processing", "requeued:stale", "processing", "done"]);
     assert_eq!(after[..4], before[..], "the past has changed");

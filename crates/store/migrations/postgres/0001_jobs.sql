@@ -266,6 +266,10 @@ begin
             'payload is null; pass ''{}'' for no input'
         when octet_length(payload::text) > 1048576 then
             format('payload has %s bytes; at most 1048576 are allowed; store the data elsewhere and send a reference', octet_length(payload::text))
+        -- Only what has brackets enough is worth a walk.
+        when octet_length(payload::text) - octet_length(translate(payload::text, '[{', '')) > 500
+             and jsonb_path_exists(payload::jsonb, 'strict $.**{500} ? (@.type() == "array" || @.type() == "object")') then
+            'payload is nested more than 500 levels deep'
         when priority is null or priority not between 0 and 9999 then
             format('priority is %s; allowed are 0 (lowest) to 9999 (runs first)', coalesce(priority::text, 'null'))
         when max_attempts not between 1 and 1000 then
@@ -277,7 +281,8 @@ begin
         when octet_length(limit_key) not between 1 and 255 then
             format('limit_key %s has %s bytes; allowed are 1 to 255 without NUL', to_json(limit_key), octet_length(limit_key))
         when run_at < now() - interval '60 seconds' then
-            format('run_at lies %s s in the past; leave it out to run the job at once', round(extract(epoch from now() - run_at)))
+            format('run_at lies %s s in the past; leave it out to run the job at once',
+                case when isfinite(run_at) then round(extract(epoch from now() - run_at))::text else 'infinitely many' end)
         when run_at > now() + interval '3660 days' then
             'run_at lies more than ten years ahead; is it in milliseconds?'
     end;
@@ -375,6 +380,9 @@ declare
     lane integer;
     one jsonb;
 begin
+    if payloads is null then
+        raise exception using errcode = 'invalid_parameter_value', message = 'payloads is null; pass an array';
+    end if;
     foreach one in array payloads loop
         perform stargate.enqueue_check(kind, one::json, 'default', 0, null, null, null, null, null);
     end loop;

@@ -222,7 +222,7 @@ impl Line {
                 }
             }
         }
-        Ok(Session { place, connector: &self.connector, in_transaction: false })
+        Ok(Session { place, connector: &self.connector, in_transaction: false, asking: false })
     }
 }
 
@@ -258,10 +258,14 @@ impl Lines {
 }
 
 /// A connection in exclusive use. Dropped within a transaction, it closes the connection, and the server rolls back.
+/// Dropped while a statement is under way, it closes it as well: whoever asked has given up on the answer, and a
+/// connection that has gone dead without a word would otherwise be asked again and again.
 pub(super) struct Session<'a> {
     place: MutexGuard<'a, Place>,
     connector: &'a Connector,
     in_transaction: bool,
+    /// A statement is under way.
+    asking: bool,
 }
 
 impl Session<'_> {
@@ -283,19 +287,10 @@ impl Session<'_> {
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        let answer = match tokio::time::timeout(patience, self.run(sql, params)).await {
-            Err(_) => {
-                // Whatever the server does with the statement, this connection's next answer would be to the last
-                // question.
-                self.place.open = None;
-                return Err(transient(operation, TimedOut(patience)));
-            }
-            Ok(answer) => answer,
-        };
-        match answer {
+        match self.run_within(patience, operation, sql, params).await? {
             Err(error) if error::is_lost_statement(&error) && !self.in_transaction => {
                 self.whole_from_now_on();
-                self.run(sql, params).await.map_err(|e| translate(operation, e))
+                self.run_within(patience, operation, sql, params).await?.map_err(|e| translate(operation, e))
             }
             Err(error) => {
                 if error::is_lost_statement(&error) {
@@ -310,6 +305,23 @@ impl Session<'_> {
             }
             Ok(rows) => Ok(rows),
         }
+    }
+
+    async fn run_within(
+        &mut self,
+        patience: Duration,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        self.asking = true;
+        let answer = tokio::time::timeout(patience, self.run(sql, params)).await;
+        self.asking = false;
+        answer.map_err(|_| {
+            // Whatever the server does with the statement, this connection's next answer would be to the last question.
+            self.place.open = None;
+            transient(operation, TimedOut(patience))
+        })
     }
 
     /// Runs a statement and answers the first column of its only row.
@@ -363,7 +375,10 @@ impl Session<'_> {
         let Some(open) = &self.place.open else {
             return Err(transient(operation, "the connection is closed"));
         };
-        match tokio::time::timeout(most, open.client.batch_execute(sql)).await {
+        self.asking = true;
+        let answer = tokio::time::timeout(most, open.client.batch_execute(sql)).await;
+        self.asking = false;
+        match answer {
             Ok(done) => done.map_err(|e| translate(operation, e)),
             Err(_) => {
                 self.place.open = None;
@@ -412,7 +427,7 @@ impl Session<'_> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        if self.in_transaction {
+        if self.in_transaction || self.asking {
             self.place.open = None;
         }
     }
