@@ -10,6 +10,7 @@ mod latency;
 mod noop;
 mod raw;
 mod report;
+mod scale;
 mod throughput;
 
 use anyhow::Result;
@@ -54,6 +55,15 @@ enum Command {
         #[arg(long, default_value_t = 1_000_000)]
         jobs: usize,
     },
+    /// The same backlog drained by one, two and four workers, and the memory that takes.
+    Scale {
+        /// `sqlite`, or the URL of a Postgres database that may be filled.
+        #[arg(long, default_value = "sqlite")]
+        store: String,
+        /// Jobs in each run.
+        #[arg(long, default_value_t = 50_000)]
+        jobs: usize,
+    },
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -65,6 +75,7 @@ async fn main() -> Result<()> {
         Command::Postgres { url, jobs, repeats } => throughput::postgres(&url, jobs, repeats).await,
         Command::Sqlite { jobs, repeats } => throughput::sqlite(jobs, repeats).await,
         Command::Growth { store, jobs } => growth::run(&store, jobs).await,
+        Command::Scale { store, jobs } => scale::run(&store, jobs).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

@@ -88,7 +88,7 @@ pub(crate) async fn drain(store: &SharedStore, jobs: usize) -> Result<f64> {
     Ok(jobs as f64 / took.as_secs_f64())
 }
 
-async fn unfinished(store: &SharedStore) -> Result<u64> {
+pub(crate) async fn unfinished(store: &SharedStore) -> Result<u64> {
     Ok(store
         .queues()
         .await?

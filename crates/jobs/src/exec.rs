@@ -71,6 +71,8 @@ pub struct Exec {
     pub grace: Duration,
     /// Each execution gets a fresh directory below this one, deleted when it succeeds.
     pub scratch_root: PathBuf,
+    /// Whether the directory stays after a success as well.
+    pub keep_scratch: bool,
 }
 
 impl std::fmt::Debug for Exec {
@@ -93,6 +95,7 @@ impl Exec {
             inherited: Vec::new(),
             grace: GRACE,
             scratch_root: scratch_root.into(),
+            keep_scratch: false,
         }
     }
 
@@ -110,7 +113,9 @@ impl Exec {
         let (process, pipes) = Process::start(&spec).map_err(not_started)?;
         let ended = supervise(process, pipes, execution, self.grace, reports).await?;
         let result = ended.into_result()?;
-        scratch_remove(&scratch).await;
+        if !self.keep_scratch {
+            scratch_remove(&scratch).await;
+        }
         Ok(result)
     }
 

@@ -148,7 +148,10 @@ async fn limits(store: &dyn Store, job: &Job, reasons: &mut Vec<Reason>) -> Resu
     let Some(key) = job.limit_key.as_deref() else { return Ok(()) };
     let Some(limit) = store.limit_state(key).await? else { return Ok(()) };
     if let Some(most) = limit.concurrency.filter(|most| limit.running >= *most) {
-        let command = format!("stargate limit set {key:?} --concurrency {}", most + 1);
+        // The most specific limit holds alone, so the command must carry over the rest of this one.
+        let rate = limit.rate.map_or_else(String::new, |rate| format!(" --rate {rate}"));
+        let command =
+            format!("stargate limit set {key:?} --concurrency {}{rate} --weight {}", most + 1, limit.weight);
         reasons.push(Reason::new(
             format!("limit key {key} runs {} of at most {most}", limit.running),
             Some(command),

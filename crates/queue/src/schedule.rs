@@ -65,7 +65,11 @@ impl Schedule {
         let cron = Cron::from_str(&self.cron).map_err(|error| {
             Error::invalid(
                 "cron",
-                format!("{:?} is not a cron expression: {error}; e.g. \"*/15 * * * *\"", self.cron),
+                format!(
+                    "{:?} is not a cron expression: {}; e.g. \"*/15 * * * *\"",
+                    self.cron,
+                    error.to_string().trim_end_matches('.')
+                ),
             )
         })?;
         let zone = TimeZone::get(&self.time_zone).map_err(|_| {

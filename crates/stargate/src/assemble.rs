@@ -33,6 +33,15 @@ pub(crate) enum Migrate {
 
 /// Opens the store.
 pub(crate) async fn open(settings: &Settings, migrate: Migrate) -> Result<SharedStore> {
+    open_store(settings, migrate).await.map_err(|failure| match failure.code.as_str() {
+        // The most common cause is a wrong address, so it is shown.
+        "STORE_UNAVAILABLE" => failure
+            .help(format!("is {} right? 'stargate doctor' checks it and says what to do", settings.store)),
+        _ => failure,
+    })
+}
+
+async fn open_store(settings: &Settings, migrate: Migrate) -> Result<SharedStore> {
     let store: SharedStore = match &settings.store {
         StoreUrl::Sqlite(path) => {
             make_home(&settings.home, path)?;
@@ -63,11 +72,6 @@ fn make_home(home: &Path, path: &Path) -> Result<()> {
 
 /// The built-in kinds and those of the configuration.
 pub(crate) fn registry(settings: &Settings) -> Result<Registry> {
-    if settings.worker.keep_scratch {
-        tracing::warn!(
-            "worker.keep_scratch has no effect yet: programs' scratch directories go when they succeed"
-        );
-    }
     let mut registry = Registry::new();
     purge::register(&mut registry)?;
     let client = http::client().map_err(|error| Failure::input(chain(&error)))?;
@@ -83,6 +87,7 @@ fn handler(settings: &Settings, kind: &KindPlan, client: &reqwest::Client) -> Re
             let mut exec = Exec::new(command.clone(), scratch_root(settings));
             exec.working_dir.clone_from(working_dir);
             exec.env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
+            exec.keep_scratch = settings.worker.keep_scratch;
             exec.inherited = process::inherited(std::env::vars_os());
             Ok(Arc::new(exec))
         }

@@ -84,7 +84,8 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let home =
         layers.pick(&catalogue::HOME, flags.home.clone(), &file.home, same, PathBuf::from(".stargate"))?;
     let default_store = StoreUrl::Sqlite(home.join("stargate.db"));
-    let given_store = flags.store.as_deref().map(store_url::parse).transpose().map_err(Failure::config)?;
+    let given_store = flags.store.as_deref().map(store_url::parse).transpose();
+    let given_store = given_store.map_err(|problem| Failure::config(format!("--store {problem}")))?;
     // The file's text is checked here, because its type is still plain text.
     let file_store = parsed(&file.store, source.as_ref(), "store", store_url::parse)?;
     let store = layers.pick(&catalogue::STORE, given_store, &file_store, same, default_store)?;

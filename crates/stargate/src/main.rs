@@ -1,5 +1,6 @@
 //! The `stargate` program: command line, configuration, and the assembly of everything else.
 
+mod argument;
 mod assemble;
 mod cli;
 mod cmd;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stargate_base::Tasks;
 use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
 use stargate_queue::{SharedStore, scheduler};
-use stargate_web::{App as Web, Check, Health};
+use stargate_web::{App as Web, Check, Health, Scope};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result, chain};
 pub(crate) enum Role {
     /// API, pool, scheduler.
     Everything,
-    /// Pool and scheduler, with health and metrics.
+    /// Pool and scheduler, with health and metrics but no API.
     Worker,
     /// API only.
     Api,
@@ -80,7 +80,8 @@ impl Service {
         service
             .tasks
             .spawn(stargate_web::queue_gauges::run(Arc::clone(&service.store), service.closing.clone()));
-        service.start_http(listener, web);
+        let scope = if role == Role::Worker { Scope::Status } else { Scope::Full };
+        service.tasks.spawn(stargate_web::serve(listener, web, scope, service.closing.clone()));
         Ok(service)
     }
 
@@ -94,11 +95,6 @@ impl Service {
         self.tasks.spawn(scheduler::run(Arc::clone(&self.store), self.stop.clone()));
         self.pool = Some(self.tasks.spawn(pool.run(self.stop.clone())));
         Ok(handle)
-    }
-
-    fn start_http(&self, listener: TcpListener, web: Web) {
-        let closing = self.closing.clone();
-        self.tasks.spawn(stargate_web::serve(listener, web, closing));
     }
 
     /// Waits for the stop, then ends everything in order.

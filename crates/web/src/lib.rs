@@ -21,4 +21,4 @@ mod server;
 pub use app::App;
 pub use health::{Check, Health};
 pub use metrics::MetricsHandle;
-pub use server::{router, serve};
+pub use server::{Scope, router, serve};

@@ -37,14 +37,31 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long open connections may take to end at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// All routes. Live streams end only with their jobs or their clients; use [`serve`] to have a shutdown end them.
-pub fn router(app: App) -> Router {
-    routes(Shared::new(app, CancellationToken::new()))
+/// Which routes a process serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The API, health and metrics.
+    Full,
+    /// Health and metrics only.
+    Status,
+}
+
+/// The routes. Live streams end only with their jobs or their clients; use [`serve`] to have a shutdown end them.
+pub fn router(app: App, scope: Scope) -> Router {
+    routes(Shared::new(app, CancellationToken::new()), scope)
 }
 
 /// Serves until told to stop, then lets open requests end for a few seconds.
-pub async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
-    serve_routes(listener, routes(Shared::new(app, stop.clone())), stop, HEAD_TIMEOUT).await;
+pub async fn serve(listener: TcpListener, app: App, scope: Scope, stop: CancellationToken) {
+    serve_routes(listener, routes(Shared::new(app, stop.clone()), scope), stop, HEAD_TIMEOUT).await;
+}
+
+fn routes(shared: Shared, scope: Scope) -> Router {
+    let routes = match scope {
+        Scope::Full => status_routes().nest("/api/v1", api::routes()),
+        Scope::Status => status_routes(),
+    };
+    finish(routes, shared)
 }
 
 async fn serve_routes(
@@ -92,12 +109,17 @@ async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> (TcpStream,
     }
 }
 
-fn routes(shared: Shared) -> Router {
+/// The routes that tell how a process is.
+fn status_routes() -> Router<Shared> {
     Router::new()
-        .nest("/api/v1", api::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics))
+}
+
+/// What all routes have in common.
+fn finish(routes: Router<Shared>, shared: Shared) -> Router {
+    routes
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "NOT_FOUND", "no such route"))
         .method_not_allowed_fallback(async || {
             Problem::new(

@@ -187,6 +187,14 @@ async fn scratch_is_deleted_on_success_and_kept_on_failure() {
 }
 
 #[tokio::test]
+async fn scratch_is_kept_on_success_when_asked_for() {
+    let script = r#"echo data > "$STARGATE_SCRATCH/file""#;
+    let ran = run_with(shell(script), "{}", |exec| exec.keep_scratch = true).await;
+    assert!(ran.result.is_ok(), "{:?}", ran.result);
+    assert_eq!(scratch_entries(&ran), 1);
+}
+
+#[tokio::test]
 async fn unread_input_and_flooded_outputs_block_nobody() {
     let payload = format!("\"{}\"", "x".repeat(1 << 20));
     let flood = "yes 0123456789 | head -c 3000000; yes abcdefghi | head -c 3000000 >&2; exit 1";

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use stargate_queue::store::{Enqueued, Once, Store};
 use stargate_queue::{Due, Error, JobId, NewJob};
 
+use crate::argument;
 use crate::assemble::{self, Migrate};
 use crate::config::interval;
 use crate::failure::Result;
@@ -42,7 +43,7 @@ pub(crate) struct Enqueue {
     #[arg(long, value_name = "TIME", value_parser = interval::parse, conflicts_with = "run_at", allow_hyphen_values = true)]
     delay: Option<Duration>,
     /// Run it at this instant: 2026-12-24T18:00:00Z
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_name = "INSTANT", value_parser = argument::instant)]
     run_at: Option<Timestamp>,
     /// While an unfinished job has this key, answer that job instead of making another
     #[arg(long, value_name = "KEY")]
@@ -54,7 +55,7 @@ pub(crate) struct Enqueue {
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
     /// Run it only when these jobs are done, repeatable
-    #[arg(long, value_name = "JOB", value_delimiter = ',')]
+    #[arg(long, value_name = "JOB", value_delimiter = ',', value_parser = argument::job_id)]
     after: Vec<JobId>,
     /// Repeating the command with this key within 24 h answers the first job
     #[arg(long, value_name = "KEY")]

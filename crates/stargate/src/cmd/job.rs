@@ -9,9 +9,10 @@ use stargate_queue::store::{Cancelled, JobFilter, PAGE_MAX, Store};
 use stargate_queue::{Error, Job, JobId, SharedStore, Stage, State};
 
 use super::enqueue::Enqueue;
+use crate::argument;
 use crate::assemble::{self, Migrate};
 use crate::config::interval;
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::follow::{self, Audience};
 use crate::output::{self, Output};
 use crate::run::App;
@@ -60,7 +61,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_MAX)))]
     limit: u32,
     /// Only jobs with a smaller id: the next page
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", value_parser = argument::job_id)]
     before: Option<JobId>,
 }
 
@@ -68,6 +69,7 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 pub(crate) struct One {
     /// The job's id
+    #[arg(value_parser = argument::job_id)]
     job: JobId,
 }
 
@@ -75,16 +77,16 @@ pub(crate) struct One {
 #[derive(Debug, Args)]
 pub(crate) struct Many {
     /// Ids of jobs
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required = true, value_name = "JOB", value_parser = argument::job_id)]
     jobs: Vec<JobId>,
 }
 
 /// `job watch`
 #[derive(Debug, Args)]
-#[command(after_help = "Exits 0 when all are done, 1 when one failed, 10 after --timeout.")]
+#[command(after_help = "Exits 0 when all are done, 1 when one failed or was cancelled, 10 after --timeout.")]
 pub(crate) struct Watch {
     /// Ids of jobs
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required = true, value_name = "JOB", value_parser = argument::job_id)]
     jobs: Vec<JobId>,
     /// Give up after so long and exit 10
     #[arg(long, value_name = "TIME", value_parser = interval::parse)]
@@ -116,6 +118,12 @@ impl JobCommand {
 }
 
 impl List {
+    /// Whether only some jobs are asked for.
+    fn filters(&self) -> bool {
+        let named = self.kind.is_some() || self.queue.is_some();
+        named || !self.state.is_empty() || self.since.is_some() || self.before.is_some()
+    }
+
     async fn run(&self, store: &dyn Store, out: Output) -> Result<()> {
         let now = store.now().await?;
         let filter = JobFilter {
@@ -143,7 +151,7 @@ impl List {
                 Cell::new(remark(job, now)),
             ]);
         }
-        out.table(&table, "no jobs match");
+        out.table(&table, if self.filters() { "no jobs match" } else { "no jobs yet" });
         let full = jobs.len() >= usize::try_from(self.limit).unwrap_or(usize::MAX);
         if let (true, Some(last)) = (full, jobs.last()) {
             out.note(output::dim(format!("there may be more: add --before {}", last.id)));
@@ -178,9 +186,8 @@ fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
     }
     let ago = interval::parse(text).ok().and_then(|length| SignedDuration::try_from(length).ok());
     ago.and_then(|ago| now.checked_sub(ago).ok()).ok_or_else(|| {
-        Failure::input(format!(
-            "--since {text:?} is neither a length of time (1h) nor an instant (2026-01-31T12:00:00Z)"
-        ))
+        let problem = "is neither a length of time (1h) nor an instant (2026-01-31T12:00:00Z)";
+        Failure::new(Exit::Usage, "USAGE", format!("--since {text:?} {problem}"))
     })
 }
 
@@ -206,8 +213,11 @@ async fn show(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
         "state",
         format!("{}{}", job.state, if job.cancel_requested { ", cancellation requested" } else { "" }),
     );
-    field("attempts", format!("{} of {}, {} crashes", job.attempt_count, job.max_attempts, job.crash_count));
-    field("progress", format!("{} %", job.progress));
+    field("attempts", format!("{} of {}", job.attempt_count, job.max_attempts));
+    if job.crash_count > 0 {
+        field("crashes", format!("{} of its workers", job.crash_count));
+    }
+    field("progress", format!("{} %", job.percent()));
     if job.priority != 0 {
         field("priority", job.priority.to_string());
     }
@@ -228,7 +238,7 @@ async fn show(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
     }
     let instants = [
         ("created", Some(job.created_at)),
-        ("due", Some(job.run_at)),
+        ("due", Some(job.run_at).filter(|due| *due != job.created_at)),
         ("started", job.started_at),
         ("finished", job.finished_at),
         ("lease until", job.lease_expires_at),
@@ -294,35 +304,54 @@ async fn events(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
 
 impl Many {
     async fn retry(&self, store: &SharedStore, out: Output) -> Result<()> {
-        let mut answers = Vec::new();
-        for id in &self.jobs {
-            store.retry(*id).await?;
-            answers.push(serde_json::json!({ "id": id, "state": State::Queued }));
-            if !out.json {
-                out.line(format!("job {id} will run again"));
-            }
-        }
-        if out.json {
-            out.json(&answers);
-        }
-        Ok(())
+        let retry = async |id| store.retry(id).await.map(|()| (State::Queued, "will run again"));
+        self.each(out, retry).await
     }
 
     async fn cancel(&self, store: &SharedStore, out: Output) -> Result<()> {
-        let mut answers = Vec::new();
-        for id in &self.jobs {
-            let (state, words) = match store.cancel(*id).await? {
+        let cancel = async |id| {
+            Ok(match store.cancel(id).await? {
                 Cancelled::Ended => (State::Cancelled, "is cancelled"),
                 Cancelled::Requested => (State::Processing, "is running; its worker has been asked to stop"),
-            };
-            answers.push(serde_json::json!({ "id": id, "state": state }));
-            if !out.json {
-                out.line(format!("job {id} {words}"));
+            })
+        };
+        self.each(out, cancel).await
+    }
+
+    /// Does it to every job. One that refuses does not keep the others from their turn; the first refusal decides
+    /// about the exit code.
+    async fn each(
+        &self,
+        out: Output,
+        action: impl AsyncFn(JobId) -> stargate_queue::Result<(State, &'static str)>,
+    ) -> Result<()> {
+        let (mut answers, mut refusals) = (Vec::new(), Vec::new());
+        for id in &self.jobs {
+            match action(*id).await {
+                Ok((state, words)) => {
+                    answers.push(serde_json::json!({ "id": id, "state": state }));
+                    if !out.json {
+                        out.line(format!("job {id} {words}"));
+                    }
+                }
+                Err(error @ (Error::NotFound { .. } | Error::WrongState { .. })) => {
+                    refusals.push(Failure::from(error));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        if out.json {
+        if out.json && !answers.is_empty() {
             out.json(&answers);
         }
-        Ok(())
+        let mut refusals = refusals.into_iter();
+        let Some(mut refusal) = refusals.next() else { return Ok(()) };
+        let exit = refusal.exit;
+        // Programs get one error and see from the answers which jobs it was done to.
+        for next in refusals.take_while(|_| !out.json) {
+            out.failure(&refusal);
+            refusal = next;
+            refusal.exit = exit;
+        }
+        Err(refusal)
     }
 }

@@ -71,6 +71,9 @@ impl QueueCommand {
                 let target = target.pause_target()?;
                 store.pause(target.clone()).await?;
                 answer(app.out, &target, true, "is paused; jobs that run go on, the others wait");
+                if let PauseTarget::Kind(kind) = &target {
+                    note_unknown(store.as_ref(), kind, app.out).await?;
+                }
                 Ok(())
             }
             Self::Resume(target) => {
@@ -82,6 +85,15 @@ impl QueueCommand {
             }
         }
     }
+}
+
+/// A kind may be paused before it is known, but more likely its name has a typo.
+async fn note_unknown(store: &dyn Store, kind: &str, out: Output) -> Result<()> {
+    let known: Vec<String> = store.kinds().await?.into_iter().map(|spec| spec.name).collect();
+    if !known.iter().any(|name| name == kind) {
+        out.note(output::dim(format!("no kind {kind} is known so far; known kinds: {}", known.join(", "))));
+    }
+    Ok(())
 }
 
 fn answer(out: Output, target: &PauseTarget, paused: bool, words: &str) {

@@ -130,7 +130,13 @@ impl Add {
                 .for_each(|stored| app.out.json(&view(stored)));
             return Ok(());
         }
-        app.out.line(format!("schedule {}: {}", schedule.name, schedule.in_words()));
+        let words = schedule.in_words();
+        app.out.line(format!(
+            "schedule {}: {}, {}",
+            schedule.name,
+            words.trim_end_matches('.'),
+            schedule.time_zone
+        ));
         let now = store.now().await?;
         let mut instant = now;
         for _ in 0..3 {

@@ -116,6 +116,16 @@ fn exit_codes_tell_usage_not_found_and_conflict_apart() {
     program.answer(&["job", "enqueue", "echo"]);
     assert_eq!(refusal(&program, &["job", "retry", "1"]).0, 4, "a waiting job cannot be retried");
     assert_eq!(code(&program.run(&["job", "watch", "1", "--timeout", "200ms"])), 10);
+    assert_eq!(refusal(&program, &["job", "list", "--since", "soon"]).0, 2);
+}
+
+#[test]
+fn a_job_that_refuses_does_not_keep_the_others_from_their_turn() {
+    let program = configured(ECHO);
+    program.answer(&["job", "enqueue", "echo"]);
+    program.answer(&["job", "enqueue", "echo"]);
+    assert_eq!(code(&program.run(&["job", "cancel", "1", "7", "1", "2"])), 3, "the first refusal decides");
+    assert_eq!(json(&program, &["job", "show", "2", "--json"])["state"], json!("cancelled"));
 }
 
 #[test]
@@ -140,7 +150,11 @@ fn cancelling_pausing_and_explaining() {
     assert_eq!(json(&program, &["queue", "list", "--json"])[0]["paused"], json!(true));
     let explanation = json(&program, &["explain", "1", "--json"]);
     assert!(explanation.to_string().contains("queue resume mail"), "{explanation}");
+    let told = program.answer(&["explain", "1"]);
+    assert!(told.starts_with("job 1 waits for 2 reasons:"), "{told}");
+    assert_eq!(told.matches("queue mail is paused").count(), 1, "{told}");
     program.answer(&["queue", "resume", "mail"]);
+    assert_eq!(program.answer(&["explain", "1"]), "job 1 waits: no worker is running\n  stargate worker");
     assert_eq!(json(&program, &["job", "cancel", "1", "--json"])[0]["state"], json!("cancelled"));
     let events = json(&program, &["job", "events", "1", "--json"]);
     let names: Vec<&str> = events.as_array().unwrap().iter().map(|e| e["event"].as_str().unwrap()).collect();

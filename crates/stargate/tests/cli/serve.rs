@@ -63,6 +63,8 @@ async fn waiting_for_a_job_that_fails_exits_1_and_it_can_be_retried() {
     assert!(job["error"]["detail"].as_str().unwrap().contains("no such thing"), "{job}");
     program.answer(&["job", "retry", "1"]);
     assert_eq!(refusal_code(&program, &["job", "watch", "1", "--timeout", "20s"]), 1);
+    assert_eq!(get(worker.address(), "/readyz").await.unwrap().0, 200);
+    assert_eq!(get(worker.address(), "/api/v1/jobs").await.unwrap().0, 404, "a worker has no API");
     let workers = json(&program, &["workers", "--json"]);
     assert_eq!(workers[0]["alive"], json!(true), "{workers}");
 }

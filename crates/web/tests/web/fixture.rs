@@ -12,7 +12,7 @@ use stargate_queue::store::{
 };
 use stargate_queue::{KindSpec, Profile, WorkerId};
 use stargate_store::sqlite::{Options, Sqlite};
-use stargate_web::{App, Check, Health};
+use stargate_web::{App, Check, Health, Scope};
 use tower::ServiceExt as _;
 
 pub(crate) struct Fixture {
@@ -70,7 +70,7 @@ impl Fixture {
         let (instance, version) = ("node-1".to_owned(), "1.2.3".to_owned());
         let mut app = App { store: store.clone(), health, metrics, max_depth: None, instance, version };
         change(&mut app);
-        Self { store, router: stargate_web::router(app.clone()), app, _dir: dir }
+        Self { store, router: stargate_web::router(app.clone(), Scope::Full), app, _dir: dir }
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stargate_web::queue_gauges::Gauges;
-use stargate_web::{Check, Health};
+use stargate_web::{Check, Health, Scope};
 
 use crate::fixture::Fixture;
 
@@ -53,6 +53,17 @@ async fn metrics_are_text_with_every_name_described() {
     let answer = f.get("/metrics").await.expect(200);
     assert!(answer.header("content-type").starts_with("text/plain"));
     assert!(answer.text.contains("# TYPE worker_jobs_processed_total counter"), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn a_process_without_the_api_serves_status_and_nothing_else() {
+    let mut f = Fixture::new().await;
+    f.router = stargate_web::router(f.app.clone(), Scope::Status);
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        f.get(path).await.expect(200);
+    }
+    assert_eq!(f.get("/api/v1/jobs").await.expect(404).code(), "NOT_FOUND");
+    assert_eq!(f.post("/api/v1/jobs", r#"{"kind":"greet"}"#).await.expect(404).code(), "NOT_FOUND");
 }
 
 #[test]
