@@ -417,20 +417,37 @@ async fn an_outcome_waits_for_a_store_that_is_away(store: SharedStore) {
     worker.stop().await;
 }
 
+/// How many handlers run at once, and how many ever did.
+#[derive(Clone, Default)]
+struct Crowd {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Crowd {
+    fn handle(&self, registry: &mut Registry, kind: &str, profile: Profile) {
+        let crowd = self.clone();
+        let work = move |_: Context, _: serde_json::Value| {
+            let crowd = crowd.clone();
+            async move {
+                crowd.most.fetch_max(crowd.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                crowd.now.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, Failure>(())
+            }
+        };
+        registry.handle(kind, profile, work).unwrap();
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
 async fn a_kind_runs_no_more_jobs_at_once_than_its_profile_allows(store: SharedStore) {
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let crowd = Crowd::default();
     let mut registry = Registry::new();
-    let (running, peak) = (now.clone(), most.clone());
-    let work = move |_: Context, _: serde_json::Value| {
-        let (running, peak) = (running.clone(), peak.clone());
-        async move {
-            peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            tokio::task::yield_now().await;
-            running.fetch_sub(1, Ordering::SeqCst);
-            Ok::<_, Failure>(())
-        }
-    };
-    registry.handle("few", Profile { concurrency: Some(2), ..hasty() }, work).unwrap();
+    crowd.handle(&mut registry, "few", Profile { concurrency: Some(2), ..hasty() });
     store.kinds_register(registry.specs()).await.unwrap();
     let jobs = (0..100).map(|n| NewJob::of("few", &n).unwrap()).collect();
     let ids = store.enqueue(jobs).await.unwrap();
@@ -438,25 +455,15 @@ async fn a_kind_runs_no_more_jobs_at_once_than_its_profile_allows(store: SharedS
     for id in ids {
         until(&store, id.id, State::Done).await;
     }
-    assert!(most.load(Ordering::SeqCst) <= 2, "{} ran at once", most.load(Ordering::SeqCst));
+    assert!(crowd.most() <= 2, "{} ran at once", crowd.most());
     worker.stop().await;
 }
 
 async fn a_limit_key_holds_over_two_workers(store: SharedStore) {
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let crowd = Crowd::default();
     let registry = || {
         let mut registry = Registry::new();
-        let (running, peak) = (now.clone(), most.clone());
-        let work = move |_: Context, _: serde_json::Value| {
-            let (running, peak) = (running.clone(), peak.clone());
-            async move {
-                peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                running.fetch_sub(1, Ordering::SeqCst);
-                Ok::<_, Failure>(())
-            }
-        };
-        registry.handle("tenant", hasty(), work).unwrap();
+        crowd.handle(&mut registry, "tenant", hasty());
         registry
     };
     store.kinds_register(registry().specs()).await.unwrap();
@@ -469,7 +476,7 @@ async fn a_limit_key_holds_over_two_workers(store: SharedStore) {
     for id in ids {
         until(&store, id.id, State::Done).await;
     }
-    assert!(most.load(Ordering::SeqCst) <= 3, "{} ran at once", most.load(Ordering::SeqCst));
+    assert!(crowd.most() <= 3, "{} ran at once", crowd.most());
     one.stop().await;
     two.stop().await;
 }
