@@ -243,7 +243,7 @@ impl Pool {
         let recorder = tasks.spawn(recorder.run(recording.clone()));
         let slots = Tasks::new();
         for _ in 0..engine.config.concurrency {
-            slots.spawn(engine.clone().run_slot());
+            slots.spawn(engine.clone().run_slot(stop.clone()));
         }
         tracing::info!(worker = %engine.config.name, kinds = engine.kinds.len(), "worker started");
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use stargate_base::ErrorClass;
+use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::handler::{Entry, Failure, HandlerResult};
@@ -44,8 +45,14 @@ impl Ending {
 
 impl Engine {
     /// Runs one job after the other until the buffer is closed.
-    pub(crate) async fn run_slot(self: Arc<Self>) {
+    pub(crate) async fn run_slot(self: Arc<Self>, stop: CancellationToken) {
         while let Some(waiting) = self.buffer.pop().await {
+            if stop.is_cancelled() {
+                // A slot that came free before the buffer was handed back: nothing begins after the order to stop.
+                let fence = waiting.job.fence;
+                self.reporter.settle(Settlement { fence, outcome: Outcome::Released }).await;
+                continue;
+            }
             self.running.fetch_add(1, Ordering::AcqRel);
             self.run_job(waiting).await;
             self.running.fetch_sub(1, Ordering::AcqRel);

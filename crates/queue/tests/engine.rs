@@ -36,6 +36,7 @@ on_both_stores!(
     a_running_job_is_cancelled,
     progress_is_kept_and_shown_in_order,
     a_graceful_stop_lets_handlers_finish_and_hands_the_rest_back,
+    nothing_begins_after_the_order_to_stop,
     what_outlives_the_shutdown_timeout_goes_to_another_worker_within_a_second,
     handlers_that_block_every_thread_do_not_lose_their_lease,
     a_worker_that_cannot_beat_stops_its_own_job,
@@ -83,14 +84,27 @@ struct Worker {
 
 impl Worker {
     async fn start(store: &SharedStore, registry: Registry, config: PoolConfig) -> Self {
+        Self::start_until(CancellationToken::new(), store, registry, config).await
+    }
+
+    async fn start_until(
+        stop: CancellationToken,
+        store: &SharedStore,
+        registry: Registry,
+        config: PoolConfig,
+    ) -> Self {
         let pool = Pool::start(store.clone(), registry, config).await.unwrap();
-        let (stop, tasks, handle) = (CancellationToken::new(), Tasks::new(), pool.handle());
+        let (tasks, handle) = (Tasks::new(), pool.handle());
         tasks.spawn(pool.run(stop.clone()));
         Self { stop, tasks, handle }
     }
 
     async fn stop(self) {
         self.stop.cancel();
+        self.ended().await;
+    }
+
+    async fn ended(self) {
         self.tasks.join().await;
     }
 }
@@ -317,6 +331,30 @@ async fn a_graceful_stop_lets_handlers_finish_and_hands_the_rest_back(store: Sha
     let job = store.job(second).await.unwrap().unwrap();
     assert_eq!((job.state, job.attempt_count), (State::Queued, 0), "{job:?}");
     assert_eq!(timeline(&store, second).await, "created");
+}
+
+/// A slot that comes free at the same instant finds a full buffer, which has not been handed back yet.
+async fn nothing_begins_after_the_order_to_stop(store: SharedStore) {
+    let (stop, late) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+    let mut registry = Registry::new();
+    let (token, counter) = (stop.clone(), late.clone());
+    let run = move |_: Context, halt: bool| {
+        counter.fetch_add(usize::from(token.is_cancelled()), Ordering::SeqCst);
+        if halt {
+            token.cancel();
+        }
+        async { Ok::<_, Failure>(()) }
+    };
+    registry.handle("run", hasty(), run).unwrap();
+    store.kinds_register(registry.specs()).await.unwrap();
+    // The first ones are fast, so that the worker buffers the others.
+    let jobs = (0..400).map(|n| NewJob::of("run", &(n == 200)).unwrap()).collect();
+    let ids = store.enqueue(jobs).await.unwrap();
+    let config = PoolConfig { concurrency: 1, ..quick() };
+    Worker::start_until(stop.clone(), &store, registry, config).await.ended().await;
+    assert_eq!(late.load(Ordering::SeqCst), 0, "handlers began after the stop");
+    let job = store.job(ids[201].id).await.unwrap().unwrap();
+    assert_eq!((job.state, job.attempt_count), (State::Queued, 0), "{job:?}");
 }
 
 async fn what_outlives_the_shutdown_timeout_goes_to_another_worker_within_a_second(store: SharedStore) {
