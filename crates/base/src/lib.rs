@@ -1,10 +1,11 @@
-//! What every other crate stands on: error classes, backoff, the clock, the owner of tasks.
+//! What every other crate stands on: error classes, backoff, the clock, durable files, the owner of tasks.
 //!
 //! No network, no store, no environment: those belong to the crates above.
 
 pub mod backoff;
 pub mod class;
 pub mod clock;
+pub mod durable;
 pub mod secret;
 pub mod tasks;
 

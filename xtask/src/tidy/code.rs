@@ -21,7 +21,12 @@ const GIVEN_OUT: [&str; 6] =
     ["JobError::new(", "Failure::new(", "Failure::failed(", "code:", "code =", "code("];
 
 /// Names of environment variables that do not begin with the prefix of ours.
-const ENVIRONMENT: [&str; 17] = [
+const ENVIRONMENT: [&str; 22] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
     "CLICOLOR_FORCE",
     "DATABASE_URL",
     "HEARTBEAT_INTERVAL_SEC",

@@ -7,6 +7,8 @@ use super::{File, Problem};
 
 const SQLITE: &str = "crates/store/sql/sqlite/";
 const POSTGRES: &str = "crates/store/sql/postgres/";
+/// Statements for tables that are not ours: only their use is checked.
+const PGBOSS: &str = "crates/store/sql/pgboss/";
 
 /// Words of which the head of a one-sided file needs one.
 const EXPLANATIONS: [&str; 2] = ["Only", "Differs"];
@@ -46,6 +48,7 @@ fn unused(files: &[File]) -> Vec<Problem> {
         files.iter().filter(|f| f.path.starts_with("crates/store/src/") && f.path.ends_with(".rs")).collect();
     statements(files, SQLITE)
         .chain(statements(files, POSTGRES))
+        .chain(statements(files, PGBOSS))
         .filter(|(_, name)| !sources.iter().any(|source| names(&source.text, name)))
         .map(|(file, _)| Problem::of(&file.path, "nothing in crates/store/src uses it"))
         .collect()
@@ -93,6 +96,13 @@ mod tests {
         let lone = |text| [file("crates/store/sql/postgres/listen.sql", text), user("\"listen.sql\"")];
         assert_eq!(problems(&lone("-- Only Postgres notifies.\nlisten x")), [""; 0]);
         assert_eq!(problems(&lone("-- Wakes sleepers.\nlisten x -- Only here")).len(), 1);
+    }
+
+    #[test]
+    fn statements_for_tables_of_others_need_a_user_and_no_counterpart() {
+        let lone = || file("crates/store/sql/pgboss/job_due.sql", "select 1");
+        assert_eq!(problems(&[lone(), user("statements!(job_due)")]), [""; 0]);
+        assert!(problems(&[lone(), user("")])[0].contains("nothing in crates/store/src uses it"));
     }
 
     #[test]
