@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::local::{HeldJob, Stop, StopReason, Waiting};
+use crate::local::{HeldJob, Moment, Stop, StopReason, Waiting};
 use crate::pool::Engine;
 use crate::reporter::Chain;
 use crate::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement};
@@ -135,11 +135,13 @@ impl Engine {
     /// Pauses once while depth and load are both high, then lets one claim through. False at shutdown.
     async fn bear_pressure(&self, stop: &CancellationToken) -> bool {
         let Some(reading) = self.pressure.reading_if_high(&*self.store).await else {
-            self.pressure.set_paused(false);
+            self.pressure.ease();
+            self.metrics.paused.set(0.0);
             return true;
         };
+        self.pressure.pause();
         self.metrics.pauses.increment(1);
-        self.pressure.set_paused(true);
+        self.metrics.paused.set(1.0);
         tracing::info!(
             load = reading.load,
             depth = reading.depth,
@@ -184,7 +186,7 @@ impl Engine {
 
     fn held_job(&self, job: &ClaimedJob, stop: &Stop) -> HeldJob {
         let lease = self.kinds.get(&job.kind).map_or(self.config.lease, |entry| self.lease_of(entry));
-        HeldJob { fence: job.fence, kind: job.kind.clone(), lease, stop: stop.clone() }
+        HeldJob { fence: job.fence, kind: job.kind.clone(), lease, since: Moment::now(), stop: stop.clone() }
     }
 
     /// Nothing more to claim for now: waits for a call, a due time or the backstop poll.

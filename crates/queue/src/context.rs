@@ -1,6 +1,6 @@
 //! What a running handler is given: its job, ways to report, and the signal to stop.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ struct Inner {
     timeout: Duration,
     stopping: CancellationToken,
     throttle: Mutex<Throttle>,
+    retry_in: OnceLock<Duration>,
     reporter: Reporter,
     store: SharedStore,
 }
@@ -44,7 +45,10 @@ impl Context {
         store: SharedStore,
     ) -> Self {
         let throttle = Mutex::new(Throttle::starting_at(job.progress));
-        Self { inner: Arc::new(Inner { job, detail, timeout, stopping, throttle, reporter, store }) }
+        let retry_in = OnceLock::new();
+        Self {
+            inner: Arc::new(Inner { job, detail, timeout, stopping, throttle, retry_in, reporter, store }),
+        }
     }
 
     /// The job.
@@ -90,6 +94,23 @@ impl Context {
     /// Cancelled when the execution must stop: timeout, cancellation, lost lease, shutdown.
     pub fn stopping(&self) -> &CancellationToken {
         &self.inner.stopping
+    }
+
+    /// Whether the store still counts this execution as the one that holds the job. Ask before anything outside the
+    /// store becomes visible, such as a published file; a store that cannot be asked counts as no.
+    pub async fn holds(&self) -> bool {
+        self.inner.store.holds(self.fence()).await.unwrap_or(false)
+    }
+
+    /// Sets how long to wait before the next attempt, should this one fail, in place of the kind's backoff: also when it
+    /// panics or takes too long. The first call counts; a failure that has a delay of its own keeps it.
+    pub fn retry_in(&self, delay: Duration) {
+        let _ = self.inner.retry_in.set(delay);
+    }
+
+    /// What was set by [`Context::retry_in`].
+    pub(crate) fn retry_delay(&self) -> Option<Duration> {
+        self.inner.retry_in.get().copied()
     }
 
     /// Reports a percentage. Repeats and small steps are thinned out; it never falls, and stays at 99 until the

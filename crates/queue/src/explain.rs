@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::job::{Job, JobId, Stage, State};
+use crate::pool;
+use crate::pressure::PressureConfig;
 use crate::store::{PauseTarget, Store};
 
 /// The chain of reasons, most decisive first.
@@ -32,12 +34,22 @@ impl Reason {
     }
 }
 
-/// Looks at everything that can hold a job back.
+/// Looks at everything that can hold a job back, except for pressure.
 pub async fn explain(store: &dyn Store, id: JobId) -> Result<Explanation> {
+    look(store, id, None).await
+}
+
+/// Looks also at pressure, which workers feel and the store does not know: as it is on this machine, with the
+/// settings that the workers are assumed to have.
+pub async fn explain_under(store: &dyn Store, id: JobId, pressure: &PressureConfig) -> Result<Explanation> {
+    look(store, id, Some(pressure)).await
+}
+
+async fn look(store: &dyn Store, id: JobId, pressure: Option<&PressureConfig>) -> Result<Explanation> {
     let job = store.job(id).await?.ok_or_else(|| Error::NotFound { what: "job", name: id.to_string() })?;
     let (summary, reasons) = match (job.state, job.stage) {
         (State::Processing, _) => (running(&job), Vec::new()),
-        (State::Queued, stage) => waiting(store, &job, stage).await?,
+        (State::Queued, stage) => waiting(store, &job, stage, pressure).await?,
         (state, _) => (ended(&job, state), ended_reasons(&job)),
     };
     Ok(Explanation { job: id, state: job.state, summary, reasons })
@@ -68,7 +80,12 @@ fn ended_reasons(job: &Job) -> Vec<Reason> {
     )]
 }
 
-async fn waiting(store: &dyn Store, job: &Job, stage: Option<Stage>) -> Result<(String, Vec<Reason>)> {
+async fn waiting(
+    store: &dyn Store,
+    job: &Job,
+    stage: Option<Stage>,
+    pressure: Option<&PressureConfig>,
+) -> Result<(String, Vec<Reason>)> {
     let mut reasons = Vec::new();
     if stage == Some(Stage::Blocked) {
         for (parent, state) in
@@ -80,6 +97,10 @@ async fn waiting(store: &dyn Store, job: &Job, stage: Option<Stage>) -> Result<(
             ));
         }
     }
+    if stage == Some(Stage::Blocked) && reasons.is_empty() {
+        let text = "it came from another queue, which has yet to confirm that it is ours";
+        reasons.push(Reason::new(text.to_owned(), Some("stargate doctor".to_owned())));
+    }
     let now = store.now().await?;
     if job.run_at > now {
         let why = if job.attempt_count > 0 { "backs off" } else { "is not due" };
@@ -87,8 +108,11 @@ async fn waiting(store: &dyn Store, job: &Job, stage: Option<Stage>) -> Result<(
         reasons.push(Reason::new(format!("it {why} until {:.0} (in {seconds} s)", job.run_at), None));
     }
     pauses(store, job, &mut reasons).await?;
-    workers(store, job, &mut reasons).await?;
+    let serving = workers(store, job, &mut reasons).await?;
     limits(store, job, &mut reasons).await?;
+    if let Some(config) = pressure.filter(|_| job.run_at <= now && stage != Some(Stage::Blocked)) {
+        under_pressure(store, config, &serving, &mut reasons).await?;
+    }
     let summary = match reasons.first() {
         Some(reason) => format!("it waits: {}", reason.text),
         None => {
@@ -118,11 +142,12 @@ async fn pauses(store: &dyn Store, job: &Job, reasons: &mut Vec<Reason>) -> Resu
     Ok(())
 }
 
-async fn workers(store: &dyn Store, job: &Job, reasons: &mut Vec<Reason>) -> Result<()> {
+/// What stands in the way on the side of the workers; the names of those that serve the job.
+async fn workers(store: &dyn Store, job: &Job, reasons: &mut Vec<Reason>) -> Result<Vec<String>> {
     let workers: Vec<_> = store.workers().await?.into_iter().filter(|worker| worker.alive).collect();
     if workers.is_empty() {
         reasons.push(Reason::new("no worker is running", Some("stargate worker".to_owned())));
-        return Ok(());
+        return Ok(Vec::new());
     }
     let serving: Vec<_> = workers
         .iter()
@@ -140,6 +165,41 @@ async fn workers(store: &dyn Store, job: &Job, reasons: &mut Vec<Reason>) -> Res
     } else if serving.iter().all(|worker| worker.holding >= worker.concurrency as u64) {
         let text = format!("all slots of the {} workers that serve it are taken", serving.len());
         reasons.push(Reason::new(text, Some("stargate worker --workers N".to_owned())));
+    }
+    Ok(serving.into_iter().map(|worker| worker.name.clone()).collect())
+}
+
+/// Workers are processes of their own and do not tell the store that they pause. On this machine they read the
+/// same load as we do; about other machines only the depth is known.
+async fn under_pressure(
+    store: &dyn Store,
+    config: &PressureConfig,
+    serving: &[String],
+    reasons: &mut Vec<Reason>,
+) -> Result<()> {
+    let watermark = config.high_watermark;
+    if serving.is_empty() || store.depth(watermark.saturating_add(1)).await? <= watermark {
+        return Ok(());
+    }
+    let here = pool::host_prefix();
+    let local: Vec<&str> =
+        serving.iter().filter(|name| name.starts_with(&here)).map(String::as_str).collect();
+    let load = config.load.read();
+    let pause = config.pause_interval.as_secs_f64();
+    if !local.is_empty() && load > config.load_threshold {
+        let text = format!(
+            "{} on this machine pauses {pause} s before each claim, until the load, {load:.2}, is at most {} or at \
+             most {watermark} jobs could run",
+            local.join(", "),
+            config.load_threshold,
+        );
+        reasons.push(Reason::new(text, Some("stargate config show".to_owned())));
+    } else if local.len() < serving.len() {
+        let text = format!(
+            "over {watermark} jobs could run: a worker whose machine has a load over its worker.load_threshold \
+             pauses {pause} s before each claim"
+        );
+        reasons.push(Reason::new(text, None));
     }
     Ok(())
 }

@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 use crate::job::{JobError, Json};
 use crate::kind::{KindSpec, Profile};
 
+/// Marks an attempt that did not begin; never stored.
+const NOT_BEGUN: &str = "not begun";
+
 /// What a handler answers: an optional result, or why it failed.
 pub type HandlerResult = std::result::Result<Option<Json>, Failure>;
 
@@ -58,6 +61,17 @@ impl Failure {
     /// Needs an operator: failed at once.
     pub fn fatal(message: impl Into<String>) -> Self {
         Self::new("HANDLER_FATAL", ErrorClass::Fatal, message)
+    }
+
+    /// Nothing was done, because something that is needed is not there yet: the attempt does not count and the job may
+    /// be claimed again at once. Whoever answers this waits first, or the job goes round in circles.
+    pub fn not_begun(message: impl Into<String>) -> Self {
+        Self::new(NOT_BEGUN, ErrorClass::RetryableTransient, message)
+    }
+
+    /// Whether the attempt does not count.
+    pub(crate) fn is_not_begun(&self) -> bool {
+        self.error.code == NOT_BEGUN
     }
 
     /// With more detail than fits a line.
@@ -155,6 +169,17 @@ impl Registry {
         E: Into<Failure> + Send + 'static,
     {
         self.register(kind, profile, Arc::new(Typed { function, payload: PhantomData::<fn(P)> }))
+    }
+
+    /// Puts something around the handler of a kind; false if the kind is not registered.
+    pub(crate) fn wrap(
+        &mut self,
+        kind: &str,
+        around: impl FnOnce(Arc<dyn Handler>) -> Arc<dyn Handler>,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(kind) else { return false };
+        entry.handler = around(entry.handler.clone());
+        true
     }
 
     /// The kinds and their profiles, by name.

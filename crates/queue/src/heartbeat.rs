@@ -2,7 +2,9 @@
 //!
 //! One beat keeps all leases of the process. The thread has its own single-threaded runtime: handlers that hog
 //! the main one cannot delay it. A worker that could not beat for two thirds of a lease stops its own job before
-//! another worker may take it.
+//! another worker may take it. One that did not run at all for a lease, because the process was stopped or the machine
+//! was suspended, stops its jobs before anything else: the store does not take what they write any more, and a beat
+//! does not bring the leases back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::local::StopReason;
+use crate::local::{HeldJob, Moment, StopReason};
 use crate::pool::Engine;
 use crate::reporter::Chain;
 use crate::store::Beat;
@@ -78,7 +80,9 @@ impl Heart {
     }
 
     async fn beat_once(&mut self, patience: Duration) {
-        let before = Instant::now();
+        self.stop_what_is_lost();
+        let before = Moment::now();
+        self.engine.last_try.set(before);
         let beat = tokio::time::timeout(patience, self.engine.store.beat(self.engine.worker())).await;
         match beat {
             Ok(Ok(beat)) => self.good(before, beat).await,
@@ -88,7 +92,7 @@ impl Heart {
         self.fence_ourselves();
     }
 
-    async fn good(&mut self, before: Instant, beat: Beat) {
+    async fn good(&mut self, before: Moment, beat: Beat) {
         let engine = &self.engine;
         let silence = engine.last_beat.age();
         if !beat.known {
@@ -109,8 +113,13 @@ impl Heart {
         for job in beat.cancels {
             engine.held.stop_job(job, StopReason::Cancelled);
         }
-        // Leases shorter than the silence may have been taken over.
-        if silence > engine.lease_min() {
+        for recovered in &beat.recovered {
+            engine.metrics.recovered_stale.increment(1);
+            tracing::warn!(job = %recovered.job, kind = recovered.kind, became = %recovered.became,
+                "recovered a job of this worker whose lease had run out");
+        }
+        // Leases shorter than the silence are lost; which ones, the store knows better than this host's clock.
+        if silence >= engine.lease_min() || !beat.recovered.is_empty() {
             engine.compare.store(true, Ordering::Release);
         }
     }
@@ -131,6 +140,17 @@ impl Heart {
             );
         } else {
             tracing::debug!(failures = self.failures, error, "a heartbeat did not get through");
+        }
+    }
+
+    /// Stops executions whose lease has run out; what was claimed since has a younger one.
+    fn stop_what_is_lost(&self) {
+        let silence = self.engine.last_beat.age();
+        let lost = |job: &HeldJob| silence.min(job.since.age()) >= job.lease;
+        let stopped = self.engine.held.stop_where(StopReason::Lost, lost);
+        if stopped > 0 {
+            let silence_ms = silence.as_millis();
+            tracing::warn!(stopped, silence_ms, "no heartbeat for a whole lease; own jobs are lost");
         }
     }
 

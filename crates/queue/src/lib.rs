@@ -15,6 +15,7 @@ pub mod event;
 pub mod explain;
 pub mod handler;
 mod heartbeat;
+pub mod intake;
 pub mod job;
 pub mod kind;
 pub mod limits;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +54,8 @@ pub(crate) struct HeldJob {
     pub(crate) fence: Fence,
     pub(crate) kind: Arc<str>,
     pub(crate) lease: Duration,
+    /// When it was claimed.
+    pub(crate) since: Moment,
     pub(crate) stop: Stop,
 }
 
@@ -220,21 +222,43 @@ impl Pace {
     }
 }
 
-/// When the last good beat was, on this host's monotonic clock.
-#[derive(Debug)]
-pub(crate) struct LastBeat(Mutex<Instant>);
+/// An instant on a clock that goes on while the machine is suspended, because the leases do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment(Duration);
 
-impl LastBeat {
-    pub(crate) fn at(instant: Instant) -> Self {
-        Self(Mutex::new(instant))
+impl Moment {
+    // Elsewhere the monotonic clock counts the time of a suspension itself.
+    #[cfg(target_os = "linux")]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    pub(crate) fn now() -> Self {
+        let time = rustix::time::clock_gettime(Self::CLOCK);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
-    pub(crate) fn set(&self, instant: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = instant;
+    pub(crate) fn age(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+/// When the last good beat was.
+#[derive(Debug)]
+pub(crate) struct LastBeat(Mutex<Moment>);
+
+impl LastBeat {
+    pub(crate) fn at(moment: Moment) -> Self {
+        Self(Mutex::new(moment))
+    }
+
+    pub(crate) fn set(&self, moment: Moment) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = moment;
     }
 
     pub(crate) fn age(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).age()
     }
 }
 

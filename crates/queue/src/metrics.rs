@@ -21,6 +21,8 @@ pub const ACQUIRE_FAILS: &str = "worker_atomic_acquire_fail_total";
 pub const INFLIGHT: &str = "worker_inflight_jobs";
 /// Pauses because of depth and load.
 pub const PAUSES: &str = "worker_pauses_total";
+/// 1 while claiming pauses because of depth and load.
+pub const PAUSED: &str = "worker_paused";
 /// Executions by `kind` and `outcome`.
 pub const PROCESSED: &str = "worker_jobs_processed_total";
 /// Handler time by `kind`.
@@ -36,6 +38,11 @@ pub const OLDEST_READY: &str = "worker_oldest_ready_seconds";
 /// Jobs claimed and waiting in the local buffer.
 pub const BUFFERED: &str = "worker_buffered_jobs";
 
+/// Items of a source, by `source` and `outcome`.
+pub const INTAKE: &str = "worker_intake_total";
+/// Items of a source that are taken and not settled, by `source`.
+pub const INTAKE_OPEN: &str = "worker_intake_open";
+
 /// Every metric with its kind and one line about it, for the exporter and the catalogue.
 pub const CATALOGUE: &[(&str, MetricKind, &str)] = &[
     (HEARTBEATS, MetricKind::Counter, "Good heartbeats sent by this process"),
@@ -49,6 +56,11 @@ pub const CATALOGUE: &[(&str, MetricKind, &str)] = &[
     ),
     (INFLIGHT, MetricKind::Gauge, "Handlers running in this process"),
     (PAUSES, MetricKind::Counter, "Pauses of claiming because of queue depth and load"),
+    (
+        PAUSED,
+        MetricKind::Gauge,
+        "1 while this process pauses claiming because of queue depth and load, else 0",
+    ),
     (PROCESSED, MetricKind::Counter, "Executions ended, by kind and outcome (ok, retry, failed, poison)"),
     (DURATION, MetricKind::Histogram, "Time handlers took, by kind"),
     (IN_FLIGHT, MetricKind::Gauge, "Handlers running, by kind"),
@@ -56,6 +68,12 @@ pub const CATALOGUE: &[(&str, MetricKind, &str)] = &[
     (WAIT, MetricKind::Histogram, "Time from due to claimed, by kind"),
     (OLDEST_READY, MetricKind::Gauge, "Age of the oldest job that could run now but does not"),
     (BUFFERED, MetricKind::Gauge, "Jobs claimed by this process that wait for a free handler"),
+    (
+        INTAKE,
+        MetricKind::Counter,
+        "Items of another queue, by source and outcome (taken, refused, completed, failed, cancelled, lost, late)",
+    ),
+    (INTAKE_OPEN, MetricKind::Gauge, "Items of another queue that are taken and not settled, by source"),
 ];
 
 /// How a metric is to be read.
@@ -76,6 +94,7 @@ pub(crate) struct Metrics {
     pub(crate) duplicate_skips: Counter,
     pub(crate) acquire_fails: Counter,
     pub(crate) pauses: Counter,
+    pub(crate) paused: Gauge,
     pub(crate) inflight: Gauge,
     pub(crate) buffered: Gauge,
     kinds: BTreeMap<Arc<str>, KindMetrics>,
@@ -97,6 +116,7 @@ impl Metrics {
             duplicate_skips: metrics::counter!(DUPLICATE_SKIPS),
             acquire_fails: metrics::counter!(ACQUIRE_FAILS),
             pauses: metrics::counter!(PAUSES),
+            paused: metrics::gauge!(PAUSED),
             inflight: metrics::gauge!(INFLIGHT),
             buffered: metrics::gauge!(BUFFERED),
             kinds: kinds.map(|kind| (kind.clone(), KindMetrics::new(kind))).collect(),

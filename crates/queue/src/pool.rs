@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stargate_base::Tasks;
 use tokio::sync::Notify;
@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 use crate::handler::{Entry, Registry};
 use crate::heartbeat;
 use crate::job::WorkerId;
-use crate::local::{Buffer, Held, LastBeat, Pace, StopReason};
+use crate::local::{Buffer, Held, LastBeat, Moment, Pace, StopReason};
 use crate::metrics::Metrics;
-use crate::pressure::{Pressure, PressureConfig};
+use crate::pressure::{self, Pressure, PressureConfig};
 use crate::reporter::{self, Recorder, Reporter};
 use crate::store::{Outcome, Settlement, SharedStore, WorkerSpec};
 
@@ -112,9 +112,12 @@ fn check_lease(lease: Duration, heartbeat: Duration) -> Result<()> {
 
 /// Host, process and a random part: a restarted process is another worker, even with the same process id.
 fn worker_name() -> String {
-    let uname = rustix::system::uname();
-    let host = uname.nodename().to_string_lossy().into_owned();
-    format!("{host}:{}:{:08x}", std::process::id(), rand::random::<u32>())
+    format!("{}{}:{:08x}", host_prefix(), std::process::id(), rand::random::<u32>())
+}
+
+/// How the names of this machine's workers begin, unless they were given others.
+pub(crate) fn host_prefix() -> String {
+    format!("{}:", rustix::system::uname().nodename().to_string_lossy())
 }
 
 /// What the parts of the pool share.
@@ -132,6 +135,8 @@ pub(crate) struct Engine {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pressure: Pressure,
     pub(crate) last_beat: LastBeat,
+    /// When a beat was last tried: tells whether the thread lives, also while the store is away.
+    pub(crate) last_try: LastBeat,
     pub(crate) degraded: AtomicBool,
     /// Set when what the store believes we hold must be compared with what we hold.
     pub(crate) compare: AtomicBool,
@@ -168,7 +173,7 @@ impl Engine {
             lease_max: self.leases().max().unwrap_or(self.config.lease),
         };
         // The lease counts from before the request, so that this host never trusts it longer than the store does.
-        let before = Instant::now();
+        let before = Moment::now();
         let worker = self.store.worker_register(spec).await?;
         self.last_beat.set(before);
         self.worker.store(worker.0, Ordering::Release);
@@ -219,7 +224,8 @@ impl Pool {
             room,
             reporter,
             metrics,
-            last_beat: LastBeat::at(Instant::now()),
+            last_try: LastBeat::at(Moment::now()),
+            last_beat: LastBeat::at(Moment::now()),
             degraded: AtomicBool::new(false),
             compare: AtomicBool::new(false),
             worker: AtomicI64::new(0),
@@ -310,11 +316,18 @@ pub struct PoolStatus {
     pub paused_by_pressure: bool,
     /// Time since the last good beat.
     pub beat_age: Duration,
+    /// Time since a beat was last tried; longer than a few beats only when the process itself is unwell.
+    pub try_age: Duration,
     /// Whether beats have been failing (`HEARTBEAT_DEGRADED`).
     pub degraded: bool,
 }
 
 impl PoolHandle {
+    /// How close the pool is to pausing, or that it does.
+    pub fn pressure(&self) -> pressure::State {
+        self.0.pressure.state()
+    }
+
     /// What the pool is doing now.
     pub fn status(&self) -> PoolStatus {
         let engine = &self.0;
@@ -324,6 +337,7 @@ impl PoolHandle {
             buffered: engine.buffer.len(),
             paused_by_pressure: engine.pressure.is_paused(),
             beat_age: engine.last_beat.age(),
+            try_age: engine.last_try.age(),
             degraded: engine.degraded.load(Ordering::Relaxed),
         }
     }

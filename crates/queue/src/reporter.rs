@@ -2,7 +2,8 @@
 //!
 //! One task writes. While one batch is on its way the next collects, so that a busy process writes large batches
 //! and an idle one writes at once. Nothing here is ever cancelled: a store that is away is asked again until it
-//! answers, because a finished execution that goes unrecorded is run twice.
+//! answers, because a finished execution that goes unrecorded is run twice. That is in time as long as the lease lasts,
+//! which a store that is away for longer than that does not grant; what comes later is stale, and the job runs again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +154,7 @@ impl Recorder {
             tracing::warn!(
                 job = %settlement.fence.job,
                 attempt = settlement.fence.attempt,
-                "another worker holds this job now; what this one did is not recorded"
+                "this execution has lost its job; what it did is not recorded"
             );
         }
         self.held.remove(settlements.iter().map(|settlement| settlement.fence));

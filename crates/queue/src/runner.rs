@@ -75,11 +75,12 @@ impl Engine {
         }
         self.metrics.inflight.increment(1.0);
         let began = Instant::now();
-        let ending = self.execute(entry, job, &stop).await;
+        let (ending, retry_in) = self.execute(entry, job, &stop).await;
         let took = began.elapsed();
         self.metrics.inflight.decrement(1.0);
         self.pace.record(took);
-        let (outcome, label) = resolve(entry, fence.attempt, max_attempts, ending, stop.reason());
+        let tries = Tries { attempt: fence.attempt, max_attempts, retry_in };
+        let (outcome, label) = resolve(entry, tries, ending, stop.reason());
         if let Some(kind) = kind {
             kind.in_flight.decrement(1.0);
             kind.duration.record(took.as_secs_f64());
@@ -89,18 +90,19 @@ impl Engine {
         self.reporter.settle(Settlement { fence, outcome }).await;
     }
 
-    async fn execute(&self, entry: &Entry, job: ClaimedJob, stop: &Stop) -> Ending {
+    /// How the handler ended, and the delay it set for the next attempt.
+    async fn execute(&self, entry: &Entry, job: ClaimedJob, stop: &Stop) -> (Ending, Option<Duration>) {
         if stop.reason().is_some() {
-            return Ending::NotBegun;
+            return (Ending::NotBegun, None);
         }
         let timeout = entry.profile.timeout;
         let (detail, token) = (entry.profile.timeline, stop.token().clone());
         let context = Context::new(job, detail, timeout, token, self.reporter.clone(), self.store.clone());
-        let work = AssertUnwindSafe(entry.handler.run(context)).catch_unwind();
+        let work = AssertUnwindSafe(entry.handler.run(context.clone())).catch_unwind();
         tokio::pin!(work);
         tokio::select! {
             biased;
-            ended = &mut work => return Ending::of(ended),
+            ended = &mut work => return (Ending::of(ended), context.retry_delay()),
             () = stop.token().cancelled() => {}
             () = tokio::time::sleep(timeout) => stop.request(StopReason::Timeout),
         }
@@ -109,19 +111,29 @@ impl Engine {
             Some(StopReason::Shutdown) => self.config.stop_grace.min(SHUTDOWN_GRACE),
             _ => self.config.stop_grace,
         };
-        tokio::time::timeout(grace, work).await.map_or(Ending::Dropped, Ending::of)
+        let ending = tokio::time::timeout(grace, work).await.map_or(Ending::Dropped, Ending::of);
+        (ending, context.retry_delay())
     }
+}
+
+/// Where an execution stands among its job's.
+#[derive(Clone, Copy)]
+struct Tries {
+    attempt: u16,
+    max_attempts: u16,
+    /// Takes the place of the kind's backoff.
+    retry_in: Option<Duration>,
 }
 
 /// What becomes of an execution, and how it is counted.
 fn resolve(
     entry: &Entry,
-    attempt: u16,
-    max_attempts: u16,
+    Tries { attempt, max_attempts, retry_in }: Tries,
     ending: Ending,
     reason: Option<StopReason>,
 ) -> (Outcome, Option<Label>) {
-    let failed = |failure: Failure| {
+    let failed = |mut failure: Failure| {
+        failure.retry_after = failure.retry_after.or(retry_in);
         if !failure.error.class.is_poison() && attempt < max_attempts {
             let (code, class) = (failure.error.code.clone(), failure.error.class.as_str());
             ::metrics::counter!(metrics::RETRIES, "code" => code, "error_class" => class).increment(1);
@@ -141,6 +153,7 @@ fn resolve(
             _ => (Outcome::Done { result }, Some(Label::Ok)),
         },
         (_, Some(StopReason::Cancelled)) => (Outcome::Cancelled, None),
+        (Ending::Answered(Err(failure)), _) if failure.is_not_begun() => (Outcome::Released, None),
         (_, Some(StopReason::Shutdown)) => (Outcome::Aborted, None),
         // If another worker has the job by now, the fence keeps this from changing anything. If nobody has, because
         // the heartbeats came through again, it must not stay ours for ever.

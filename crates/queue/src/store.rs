@@ -25,10 +25,17 @@
 //!     keys share by weight.
 //!
 //! Running jobs
-//! 12. A settlement or note whose fence does not match changes nothing and is answered `Stale` (INV-2).
+//! 12. A settlement or note whose fence does not match, or whose lease has run out by the store's clock, changes
+//!     nothing and is answered `Stale`, also when nobody else has taken the job yet (INV-2).
 //! 13. `Done`, `Failed` and `Cancelled` end the job; `Retry` makes it due after its delay.
 //! 14. `Released` and `Aborted` give the attempt back and make the job claimable at once.
-//! 15. A beat keeps all leases of a worker alive; a worker that has been given up is told so.
+//! 15. A beat keeps all leases of a worker alive that have not run out; it never revives one that has, but recovers
+//!     it as a claim does (rule 10). A worker that has been given up is told so.
+//!
+//! A lease ends at the last beat of its worker plus the duration it was claimed with. Nobody can tell from outside
+//! whether a silent worker died, was suspended or could not reach the store: a store that is away for longer than a
+//! lease makes the jobs that were running lose theirs, and each of them counts a crash. Leases should be longer than the
+//! store's usual restart.
 //!
 //! Operators
 //! 16. Only failed jobs can be retried; history and attempt count are kept, and the job gets as many further
@@ -36,6 +43,14 @@
 //! 17. Cancelling a waiting job ends it at once; cancelling a running one asks its worker.
 //! 18. Events are numbered from 1 without gaps, in the order in which they happened.
 //! 19. A schedule's due instant is fired once, however many processes try.
+//!
+//! Sources
+//! 20. `links_accept` enters jobs and their links together or not at all. The job is blocked until its link is held.
+//! 21. An item that has a link is not entered again: while it is only accepted, link and job take on the new values;
+//!     afterwards nothing changes, and the answer tells how far it is.
+//! 22. A link turns only if its mark is the one named: what was accepted anew meanwhile stays. Links turn from accepted
+//!     to held to disowned and never back; closing removes them.
+//! 23. A finished job is not purged while it has a link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +61,7 @@ use tokio::sync::watch;
 
 use crate::error::Result;
 use crate::event::Event;
+use crate::intake::{self, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use crate::job::{Fence, Job, JobError, JobId, Json, NewJob, State, WorkerId};
 use crate::kind::KindSpec;
 use crate::limits::{Limit, LimitState};
@@ -90,10 +106,14 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Takes a worker out that holds no jobs any more.
     async fn worker_remove(&self, worker: WorkerId) -> Result<()>;
 
-    /// Keeps all leases of the worker alive and tells which of its jobs are to be cancelled.
+    /// Keeps the leases of the worker alive that have not run out, recovers the others, and tells which of its jobs
+    /// are to be cancelled.
     async fn beat(&self, worker: WorkerId) -> Result<Beat>;
 
-    /// The executions that the store believes this worker holds.
+    /// Whether this execution holds its job: the fence matches and the lease has not run out.
+    async fn holds(&self, fence: Fence) -> Result<bool>;
+
+    /// The executions that this worker holds: those for which `holds` is true.
     async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>>;
 
     /// Gives out jobs, recovering expired leases and promoting due jobs on the way.
@@ -104,6 +124,17 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Records progress and events of running jobs. Each is judged by its own fence.
     async fn note(&self, notes: Vec<Note>) -> Result<Vec<Verdict>>;
+
+    // Sources
+
+    /// Enters items of a source as jobs that do not run yet, all or none. The answers are in the order of the input.
+    async fn links_accept(&self, source: &str, links: Vec<NewLink>) -> Result<Vec<Linked>>;
+
+    /// Turns the links with these items and marks; answers how many turned.
+    async fn links_turn(&self, source: &str, claims: Vec<intake::Claim>, turn: LinkTurn) -> Result<u64>;
+
+    /// A page of links, by item.
+    async fn links(&self, filter: LinkFilter) -> Result<Vec<Link>>;
 
     // Readers and operators
 
@@ -317,12 +348,14 @@ pub struct WorkerRow {
 }
 
 /// The answer to a beat.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beat {
     /// False when the store has given this worker up: its jobs belong to others now.
     pub known: bool,
     /// Jobs of this worker whose end an operator asked for.
     pub cancels: Vec<JobId>,
+    /// What became of jobs of this worker whose leases had run out before the beat.
+    pub recovered: Vec<Recovered>,
 }
 
 /// The most jobs a store gives out at once.

@@ -8,7 +8,7 @@ use serde_json::json;
 use stargate_base::{Backoff, ErrorClass, Tasks};
 use stargate_queue::handler::{Failure, Registry};
 use stargate_queue::limits::Limit;
-use stargate_queue::pressure::PressureConfig;
+use stargate_queue::pressure::{Load, PressureConfig};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::Cancelled;
 use stargate_queue::{
@@ -42,6 +42,7 @@ on_both_stores!(
     a_worker_that_cannot_beat_stops_its_own_job,
     a_claim_whose_answer_was_lost_is_given_back,
     an_outcome_waits_for_a_store_that_is_away,
+    an_outcome_that_comes_after_the_lease_is_not_taken_and_the_job_runs_again,
     a_kind_runs_no_more_jobs_at_once_than_its_profile_allows,
     a_limit_key_holds_over_two_workers,
     a_schedule_fires_once_though_two_processes_look,
@@ -433,16 +434,23 @@ async fn a_claim_whose_answer_was_lost_is_given_back(store: SharedStore) {
     worker.stop().await;
 }
 
-async fn an_outcome_waits_for_a_store_that_is_away(store: SharedStore) {
-    let faulty = Arc::new(Faulty::new(store.clone()));
+/// A handler that says when it ran.
+fn telling(registry: &mut Registry, kind: &str) -> Arc<Notify> {
     let ran = Arc::new(Notify::new());
-    let mut registry = Registry::new();
     let signal = ran.clone();
     let work = move |_: Context, _: serde_json::Value| {
         signal.notify_one();
         async { Ok::<_, Failure>(()) }
     };
-    registry.handle("work", hasty(), work).unwrap();
+    registry.handle(kind, hasty(), work).unwrap();
+    ran
+}
+
+/// As long as beats get through the lease lasts, and the outcome is in time.
+async fn an_outcome_waits_for_a_store_that_is_away(store: SharedStore) {
+    let faulty = Arc::new(Faulty::new(store.clone()));
+    let mut registry = Registry::new();
+    let ran = telling(&mut registry, "work");
     let shared: SharedStore = faulty.clone();
     let worker = Worker::start(&shared, registry, quick()).await;
     faulty.refuse_settlements.store(true, Ordering::SeqCst);
@@ -452,6 +460,29 @@ async fn an_outcome_waits_for_a_store_that_is_away(store: SharedStore) {
     faulty.refuse_settlements.store(false, Ordering::SeqCst);
     let job = until(&store, id, State::Done).await;
     assert_eq!(job.attempt_count, 1, "the work was not repeated");
+    worker.stop().await;
+}
+
+async fn an_outcome_that_comes_after_the_lease_is_not_taken_and_the_job_runs_again(store: SharedStore) {
+    let faulty = Arc::new(Faulty::new(store.clone()));
+    let mut registry = Registry::new();
+    let ran = telling(&mut registry, "work");
+    let shared: SharedStore = faulty.clone();
+    let worker = Worker::start(&shared, registry, quick()).await;
+    for refuse in [&faulty.refuse_settlements, &faulty.refuse_beats] {
+        refuse.store(true, Ordering::SeqCst);
+    }
+    let id = enqueue(&store, "work").await;
+    ran.notified().await;
+    // Neither its outcome nor a beat gets through for a lease; then the worker's own claim recovers the job.
+    ran.notified().await;
+    for refuse in [&faulty.refuse_beats, &faulty.refuse_settlements] {
+        refuse.store(false, Ordering::SeqCst);
+    }
+    let job = until(&store, id, State::Done).await;
+    assert!(job.attempt_count >= 2 && job.crash_count >= 1, "the lost lease counts as a crash: {job:?}");
+    let timeline = timeline(&store, id).await;
+    assert!(timeline.starts_with("created processing requeued:stale processing"), "{timeline}");
     worker.stop().await;
 }
 
@@ -598,22 +629,34 @@ async fn a_deep_queue_on_a_loaded_machine_pauses_claiming_but_not_for_ever(store
     registry.handle("noop", hasty(), async |_: Context, _: serde_json::Value| Ok::<_, Failure>(())).unwrap();
     store.kinds_register(registry.specs()).await.unwrap();
     let ids = store.enqueue((0..20).map(|n| NewJob::of("noop", &n).unwrap()).collect()).await.unwrap();
-    // Any load is too much, and more than four waiting jobs are too many.
+    let load = Arc::new(AtomicUsize::new(9));
+    let read = load.clone();
     let pressure = PressureConfig {
         high_watermark: 4,
-        load_threshold: f64::MIN_POSITIVE,
-        pause_interval: Duration::from_millis(50),
+        load_threshold: 8.0,
+        pause_interval: Duration::from_secs(1),
+        load: Load::from_fn(move || read.load(Ordering::Relaxed) as f64),
     };
-    let config = PoolConfig { pressure, buffer_max: 0, concurrency: 2, ..quick() };
+    let last = ids[19].id;
+    let config = PoolConfig { pressure: pressure.clone(), buffer_max: 0, concurrency: 2, ..quick() };
     let worker = Worker::start(&store, registry, config).await;
     eventually(PATIENCE, "a pause", || async {
-        let paused =
-            worker.handle.status().paused_by_pressure || stargate_queue::pressure::load_average() == 0.0;
-        paused.then_some(()).ok_or_else(|| "not paused".to_owned())
+        let told = worker.handle.pressure();
+        let paused = worker.handle.status().paused_by_pressure && told.pause_left.is_some();
+        paused.then_some(()).ok_or_else(|| told.to_string())
     })
     .await;
+    // The queue stays deep for eight pauses: time enough to ask.
+    let why = explain::explain_under(&*store, last, &pressure).await.unwrap();
+    assert!(why.summary.contains("on this machine pauses 1 s before each claim"), "{why:?}");
+    assert_eq!(explain::explain(&*store, last).await.unwrap().reasons, [], "nothing else holds it back");
+    until(&store, ids[0].id, State::Done).await;
+    assert!(worker.handle.status().paused_by_pressure, "one claim is let through under pressure");
+    load.store(0, Ordering::Relaxed);
     for id in ids {
         until(&store, id.id, State::Done).await;
     }
+    let eased = worker.handle.pressure();
+    assert!(!worker.handle.status().paused_by_pressure && eased.pause_left.is_none(), "{eased}");
     worker.stop().await;
 }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use stargate_base::ErrorClass;
 use stargate_queue::event::Event;
+use stargate_queue::intake::{self, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::*;
@@ -86,6 +87,10 @@ impl Store for Faulty {
         self.inner.beat(worker).await
     }
 
+    async fn holds(&self, fence: Fence) -> Result<bool> {
+        self.inner.holds(fence).await
+    }
+
     async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>> {
         self.inner.owned(worker).await
     }
@@ -105,6 +110,18 @@ impl Store for Faulty {
 
     async fn note(&self, notes: Vec<Note>) -> Result<Vec<Verdict>> {
         self.inner.note(notes).await
+    }
+
+    async fn links_accept(&self, source: &str, links: Vec<NewLink>) -> Result<Vec<Linked>> {
+        self.inner.links_accept(source, links).await
+    }
+
+    async fn links_turn(&self, source: &str, claims: Vec<intake::Claim>, turn: LinkTurn) -> Result<u64> {
+        self.inner.links_turn(source, claims, turn).await
+    }
+
+    async fn links(&self, filter: LinkFilter) -> Result<Vec<Link>> {
+        self.inner.links(filter).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>> {

@@ -1,9 +1,12 @@
 //! Where jobs are kept: SQLite and Postgres side by side, with the same meaning (INV-9).
 //!
+//! Beside them `pgboss`: a queue of others, from which work is taken.
+//!
 //! Each adapter keeps the contract of `stargate_queue::store`; its statements lie in `sql/<store>/`, its schema in
 //! `migrations/<store>/`.
 
 mod bytes;
+pub mod pgboss;
 pub mod postgres;
 pub mod sqlite;
 pub mod transfer;

@@ -17,12 +17,13 @@
 mod calls;
 mod claim;
 mod claim_lane;
-mod connect;
+pub(crate) mod connect;
 mod diagnose;
 mod enqueue;
-mod error;
+pub(crate) mod error;
 pub(crate) mod import;
 mod lanes;
+mod link;
 mod listen;
 mod migrate;
 mod operate;
@@ -42,6 +43,7 @@ use jiff::Timestamp;
 use rand::RngExt as _;
 use stargate_base::{Clock, Tasks};
 use stargate_queue::event::Event;
+use stargate_queue::intake::{Claim as SourceClaim, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use stargate_queue::job::check_name;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
@@ -229,6 +231,10 @@ impl Store for Postgres {
         recover::beat(&self.inner, worker).await
     }
 
+    async fn holds(&self, fence: Fence) -> Result<bool> {
+        recover::holds(&self.inner, fence).await
+    }
+
     async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>> {
         recover::owned(&self.inner, worker).await
     }
@@ -243,6 +249,18 @@ impl Store for Postgres {
 
     async fn note(&self, notes: Vec<Note>) -> Result<Vec<Verdict>> {
         settle::note(&self.inner, notes).await
+    }
+
+    async fn links_accept(&self, source: &str, links: Vec<NewLink>) -> Result<Vec<Linked>> {
+        link::accept(&self.inner, source, &links).await
+    }
+
+    async fn links_turn(&self, source: &str, claims: Vec<SourceClaim>, turn: LinkTurn) -> Result<u64> {
+        link::turn(&self.inner, source, &claims, turn).await
+    }
+
+    async fn links(&self, filter: LinkFilter) -> Result<Vec<Link>> {
+        link::list(&self.inner, &filter).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>> {

@@ -18,6 +18,7 @@ mod enqueue;
 mod error;
 pub(crate) mod export;
 mod limit;
+mod link;
 mod list;
 mod lock;
 mod migrate;
@@ -39,6 +40,7 @@ use rusqlite::OptionalExtension as _;
 use stargate_base::Clock;
 use stargate_base::clock::wall;
 use stargate_queue::event::Event;
+use stargate_queue::intake::{Claim as SourceClaim, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use stargate_queue::job::check_name;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
@@ -177,11 +179,15 @@ impl Store for Sqlite {
     }
 
     async fn beat(&self, worker: WorkerId) -> Result<Beat> {
-        self.writer.write(Rank::First, "keep the leases alive", move |s| recover::beat(s, worker)).await
+        self.writer.write(Rank::Beat, "keep the leases alive", move |s| recover::beat(s, worker)).await
+    }
+
+    async fn holds(&self, fence: Fence) -> Result<bool> {
+        self.readers.read("tell who holds the job", move |r| read::holds(r, fence)).await
     }
 
     async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>> {
-        self.readers.read("list the worker's jobs", move |r| read::owned(r.conn, worker)).await
+        self.readers.read("list the worker's jobs", move |r| read::owned(r, worker)).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Claim> {
@@ -194,6 +200,26 @@ impl Store for Sqlite {
 
     async fn note(&self, notes: Vec<Note>) -> Result<Vec<Verdict>> {
         self.writer.write(Rank::Normal, "record progress", move |s| settle::note(s, &notes)).await
+    }
+
+    async fn links_accept(&self, source: &str, links: Vec<NewLink>) -> Result<Vec<Linked>> {
+        let now = self.clock.for_statement().unwrap_or_else(wall);
+        links.iter().try_for_each(|link| link.job.check(now))?;
+        let source = source.to_owned();
+        self.writer
+            .write(Rank::Normal, "accept items of a source", move |s| link::accept(s, &source, &links))
+            .await
+    }
+
+    async fn links_turn(&self, source: &str, claims: Vec<SourceClaim>, turn: LinkTurn) -> Result<u64> {
+        let source = source.to_owned();
+        self.writer
+            .write(Rank::Normal, "turn the links of a source", move |s| link::turn(s, &source, &claims, turn))
+            .await
+    }
+
+    async fn links(&self, filter: LinkFilter) -> Result<Vec<Link>> {
+        self.readers.read("list the items of a source", move |r| link::list(r.conn, &filter)).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>> {

@@ -4,8 +4,8 @@
 
 use stargate_base::Clock;
 use stargate_base::clock::ManualClock;
-use stargate_queue::Store;
 use stargate_queue::store::{Finding, Level};
+use stargate_queue::{Store, WorkerId};
 use stargate_store::postgres::{self, Postgres};
 use stargate_store::sqlite::{self, Sqlite};
 use stargate_testkit::postgres::Database;
@@ -31,6 +31,20 @@ fn each_bad_one_has_a_remedy(findings: &[Finding]) {
     for finding in findings {
         assert_eq!(finding.remedy.is_some(), finding.level != Level::Ok, "{finding:?}");
     }
+}
+
+/// Beats alone are committed without waiting for the disk; whatever comes after them is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sqlite_store_syncs_what_comes_after_a_beat() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&folder.path().join("s.db"), sqlite::Options::default()).await.unwrap();
+    for _ in 0..3 {
+        store.beat(WorkerId(1)).await.unwrap();
+        let findings = store.diagnose().await.unwrap();
+        let durability = named(&findings, "durability");
+        assert!(durability.detail.contains("synchronous full"), "{durability:?}");
+    }
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 use stargate_base::Clock;
 use stargate_base::clock::ManualClock;
+use stargate_queue::intake::{Claim, LinkFilter, LinkTurn, NewLink, Terms};
 use stargate_queue::limits::Limit;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{ClaimedJob, Enqueued, Note, Once, Outcome, PauseTarget, Settlement, Verdict};
@@ -188,11 +189,20 @@ async fn fill(store: &dyn Store) -> WorkerId {
     .await;
     let once = Once { key: "request 1".into(), fingerprint: "f".into() };
     store.enqueue_once(once, vec![new("once"), new("twice")]).await.unwrap();
+    let terms = Terms { retry_count: 0, retry_delay_s: 3, retry_backoff: false, retry_delay_max_s: None };
+    let link = |item: &str| NewLink { item: item.into(), mark: "é 1".into(), terms, job: new(item) };
+    store.links_accept("elsewhere", vec![link("x/1"), link("x/2")]).await.unwrap();
+    let claim = Claim { item: "x/2".into(), mark: "é 1".into() };
+    store.links_turn("elsewhere", vec![claim], LinkTurn::Hold).await.unwrap();
     worker
 }
 
+fn links() -> LinkFilter {
+    LinkFilter { source: "elsewhere".into(), job: None, ended: false, after: None, limit: 10 }
+}
+
 /// Where [`answers`] speaks of the workers.
-const WORKERS: usize = 9;
+const WORKERS: usize = 10;
 
 /// Everything a store answers, to compare two of them.
 async fn answers(store: &dyn Store) -> Vec<String> {
@@ -208,6 +218,7 @@ async fn answers(store: &dyn Store) -> Vec<String> {
         format!("{:?}", store.queues().await.unwrap()),
         format!("{:?}", store.depth(1000).await.unwrap()),
         format!("{:?}", store.oldest_ready().await.unwrap()),
+        format!("{:?}", store.links(links()).await.unwrap()),
         format!("{:?}", store.workers().await.unwrap()),
     ];
     let mut states = 0;

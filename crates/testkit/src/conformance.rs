@@ -29,6 +29,8 @@ pub mod lease;
 #[doc(hidden)]
 pub mod limits;
 #[doc(hidden)]
+pub mod links;
+#[doc(hidden)]
 pub mod listing;
 #[doc(hidden)]
 pub mod once;
@@ -170,7 +172,14 @@ macro_rules! queue_conformance {
                 beats_keep_a_job_for_longer_than_its_lease,
                 one_beat_keeps_every_job_of_the_worker,
                 a_job_is_kept_until_its_lease_ends,
-                a_late_beat_saves_a_lease_that_nobody_took,
+                a_late_beat_does_not_save_a_lease_that_nobody_took,
+                a_late_beat_recovers_however_many_jobs_there_are,
+                a_late_beat_keeps_the_leases_that_have_not_run_out,
+                a_late_beat_ends_a_job_that_an_operator_wants_to_end,
+                a_late_claim_saves_nothing_and_gives_full_leases,
+                racing_beats_of_one_worker_after_its_lease_recover_its_jobs_once,
+                an_execution_holds_its_job_until_its_lease_ends,
+                an_execution_that_has_ended_holds_nothing,
                 a_worker_given_up_is_told_so,
                 a_worker_nobody_registered_is_told_so,
                 each_job_has_the_lease_its_kind_was_claimed_with,
@@ -185,7 +194,7 @@ macro_rules! queue_conformance {
                 a_claim_recovers_though_it_serves_none_of_the_kinds,
                 the_timeline_of_a_recovery_tells_it_before_the_second_attempt,
                 the_worker_that_lost_its_job_changes_nothing,
-                a_settlement_before_anybody_recovered_is_accepted,
+                an_outcome_that_comes_after_the_lease_is_not_taken_and_the_job_runs_again,
                 a_job_that_takes_its_workers_down_is_failed,
                 crashes_are_counted_apart_from_failures,
                 a_crash_in_the_last_attempt_exhausts_the_retries,
@@ -199,6 +208,8 @@ macro_rules! queue_conformance {
                 every_write_after_the_attempt_is_stale,
                 the_attempt_number_given_back_does_not_let_an_old_fence_in,
                 every_write_about_a_recovered_job_by_its_old_worker_is_stale,
+                every_write_after_the_lease_is_stale_though_nobody_took_the_job,
+                each_settlement_of_a_batch_is_judged_by_its_own_lease,
                 a_retried_job_does_not_know_its_old_fence,
                 each_settlement_of_a_batch_is_judged_by_itself,
                 the_first_of_two_settlements_of_one_execution_wins,
@@ -320,6 +331,17 @@ macro_rules! queue_conformance {
                 a_purge_takes_no_more_than_its_batch,
                 a_purged_job_leaves_nothing_behind,
                 a_child_survives_the_purge_of_its_parent,
+            ],
+            links: [
+                an_accepted_item_is_a_job_that_does_not_run_until_it_is_held,
+                a_held_item_wakes_sleepers_of_another_process,
+                a_batch_with_one_bad_item_is_refused_whole,
+                an_item_accepted_again_is_the_same_job_with_the_new_values,
+                an_item_whose_job_has_ended_before_it_was_held_is_not_taken,
+                a_link_turns_only_forward_and_only_with_its_mark,
+                links_are_listed_by_item_page_by_page,
+                a_job_with_a_link_is_not_purged,
+                racing_processes_make_one_job_of_an_item,
             ],
             workers: [
                 a_registered_worker_reads_back,

@@ -6,14 +6,18 @@
 //! hands in how to open a store.
 #![expect(clippy::unwrap_used, reason = "everything here runs inside tests, where a panic is the report")]
 
+pub mod boss;
 pub mod clock;
 pub mod cluster;
 pub mod conformance;
+mod environment;
 pub mod eventually;
 pub mod fixture;
+pub mod pgboss;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod s3;
 pub mod simulation;
 
 pub use clock::{ManualClock, start_of_time};

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio_postgres::{Client, NoTls};
 
+use crate::environment;
+
 /// Names the cluster for tests: a superuser's URL.
 pub const URL_VARIABLE: &str = "STARGATE_TEST_POSTGRES_URL";
 
@@ -62,9 +64,7 @@ impl Database {
 }
 
 fn admin_url() -> String {
-    std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
-        panic!("no Postgres for tests: run `cargo xtask test`, or `cargo xtask services` and export what it prints")
-    })
+    environment::required(URL_VARIABLE, "no Postgres for tests")
 }
 
 /// The name of the template, made now if need be. It carries the build of the test binary, because another build

@@ -70,11 +70,16 @@ impl Program {
 
     /// Starts a command that stays, listening at a free port of its own.
     pub fn start(&self, arguments: &[&str]) -> Running {
+        self.start_with(arguments, &[])
+    }
+
+    /// The same, with environment variables for this process only.
+    pub fn start_with(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Running {
         let address = format!("127.0.0.1:{}", free_port());
         let log = self.home().join(format!("log-{}.txt", address.replace(':', "-")));
         let file = std::fs::File::create(&log).expect("a log file in the home");
         let mut command = self.command(arguments);
-        command.env("STARGATE_LISTEN", &address).stdin(Stdio::null());
+        command.env("STARGATE_LISTEN", &address).envs(settings.iter().copied()).stdin(Stdio::null());
         command.stdout(file.try_clone().expect("a second handle on the log")).stderr(file);
         match command.spawn() {
             Ok(child) => Running { child, address, log, name: arguments.join(" ") },
@@ -198,8 +203,16 @@ impl Drop for Running {
     }
 }
 
+/// How long an answer may take. A process that stands still takes connections too, and never answers.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
 /// Asks with a plain GET; the status and the body.
 pub async fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    let late = |_| std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer at {path}"));
+    tokio::time::timeout(ANSWER_DEADLINE, ask(address, path)).await.map_err(late)?
+}
+
+async fn ask(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -4,13 +4,17 @@
 -- Gives nothing out, but says why, when a job with a limit key is ready (job_claim_keyed.sql is for that), or, as long
 -- as $9 is set, when a delayed job is due or a lease has expired: those may come first.
 --
+-- Gives nothing out either to a worker that has been silent for the shortest of its leases: the new ones would have run
+-- out already, so it has to beat first.
+--
 -- $1 now, $2 worker, $3 limit, $4 queues (empty: all), $5 kinds, $6 slots, $7 lease_ms, $8 token, $9 upkeep first
 with recursive at as materialized (
     -- A lost claim only makes the job claimable again, so its commit need not wait for the disk.
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
 ), claimant as materialized (
     -- Held until commit: nobody can give this worker up and miss the jobs it is being given.
-    select w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond' as fading
+    select w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond' as fading,
+           w.beat_at + w.lease_min_ms * interval '1 millisecond' <= at.now as silent
       from stargate.worker w, at
      where w.id = $2::integer and w.gone_at is null
        for key share of w
@@ -41,7 +45,7 @@ with recursive at as materialized (
       from at
 ), gate as materialized (
     select from at, upkeep u, claimant
-     where not u.keyed
+     where not claimant.silent and not u.keyed
        and not ($9::boolean and (coalesce(u.due_at <= at.now, false) or coalesce(u.expires_at <= at.now, false)))
 ), share as materialized (
     -- One lane needs no merging. Among several, look first without locks how many each may give.
@@ -92,5 +96,6 @@ with recursive at as materialized (
 )
 select u.keyed, u.due_at, u.expires_at, null::timestamptz as token_at, at.now, (select c.fading from claimant c) as fading,
        null::double precision as key_vtime, null::integer as key_weight,
-       c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id
+       c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id,
+       (select c.silent from claimant c) as silent
   from upkeep u cross join at left join claimed c on true

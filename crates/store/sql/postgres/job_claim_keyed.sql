@@ -3,13 +3,17 @@
 -- before any job is, in the order of their names, and what they allow is read again under the lock.
 -- Only on Postgres: on SQLite the program chooses the jobs in both cases and job_claim.sql takes one.
 --
+-- Gives nothing out either to a worker that has been silent for the shortest of its leases: the new ones would have run
+-- out already, so it has to beat first.
+--
 -- $1 now, $2 worker, $3 limit, $4 queues (empty: all), $5 kinds, $6 slots, $7 lease_ms, $8 token, $9 upkeep first
 with recursive at as materialized (
     -- A lost claim only makes the job claimable again, so its commit need not wait for the disk.
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
 ), claimant as materialized (
     -- Held until commit: nobody can give this worker up and miss the jobs it is being given.
-    select w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond' as fading
+    select w.beat_at < at.now - w.lease_min_ms / 4 * interval '1 millisecond' as fading,
+           w.beat_at + w.lease_min_ms * interval '1 millisecond' <= at.now as silent
       from stargate.worker w, at
      where w.id = $2::integer and w.gone_at is null
        for key share of w
@@ -40,7 +44,7 @@ with recursive at as materialized (
       from at
 ), gate as materialized (
     select from at, upkeep u, claimant
-     where not ($9::boolean and (coalesce(u.due_at <= at.now, false) or coalesce(u.expires_at <= at.now, false)))
+     where not claimant.silent and not ($9::boolean and (coalesce(u.due_at <= at.now, false) or coalesce(u.expires_at <= at.now, false)))
 ), keys as materialized (
     -- A key that was idle stands behind the clock and starts where the clock is.
     select k.key, k.weight, greatest(k.vtime, c.vtime) as vtime, k.rate_count, k.rate_per_ms, b.tokens,
@@ -136,7 +140,8 @@ with recursive at as materialized (
 )
 select u.keyed, u.due_at, u.expires_at, at.now + r.wait as token_at, at.now, (select c.fading from claimant c) as fading,
        ks.vtime as key_vtime, ks.weight as key_weight,
-       c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id
+       c.id, c.lane_id, c.attempt, c.max_attempts, c.progress, c.priority, c.run_at, c.payload, c.trace_id,
+       (select c.silent from claimant c) as silent
   from upkeep u
  cross join at
  cross join refill r

@@ -1,13 +1,17 @@
 -- Only on Postgres: gives out the jobs of one lane to a worker that had taken everything it could and has since heard of
 -- new jobs in this lane only. The general claim takes three times as long, most of it to set itself up.
 --
--- Gives nothing out when something is paused or a delayed job has become due; the general claim decides then.
+-- Gives nothing out when something is paused, a delayed job has become due or the worker has not beaten for half of its
+-- shortest lease; the general claim decides then.
 --
 -- $1 now, $2 worker, $3 limit, $4 lane, $5 lease_ms, $6 token
 with at as materialized (
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
 ), claimant as materialized (
-    select w.id from stargate.worker w where w.id = $2::integer and w.gone_at is null for key share
+    select w.id from stargate.worker w, at
+     where w.id = $2::integer and w.gone_at is null
+       and w.beat_at + w.lease_min_ms / 2 * interval '1 millisecond' > at.now
+       for key share of w
 ), taken as materialized (
     select b.ctid
       from (select j.ctid from stargate.job j

@@ -1,15 +1,24 @@
 -- Ends executions: out of the hot table, into the history, with what they held of their limit keys given back.
 -- One statement for a whole batch; a fence that does not match changes nothing and is not answered. Only a job that
 -- is being run has a token. Its stage is not asked for, because the planner would then begin with all running jobs.
+-- Nor does one whose lease has run out, unless $10 is set. As long as no worker has been silent for the shortest of its
+-- leases none has, so normally one look at the workers answers for the whole batch.
 -- Unless $8 is set, jobs with children are left alone: those are released in a transaction, because children that
 -- were enqueued a moment ago are not visible to this statement.
 --
--- $1 now, $2 ids, $3 attempts, $4 tokens, $5 states, $6 results, $7 errors, $8 also with children, $9 crashes to add
+-- $1 now, $2 ids, $3 attempts, $4 tokens, $5 states, $6 results, $7 errors, $8 also with children, $9 crashes to add,
+-- $10 also with a lease that has run out
 with gone as (
     delete from stargate.job j
      using unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::smallint[], $6::text[], $7::text[])
            f (id, attempt, token, state, result, error)
      where j.id = f.id and j.attempt = f.attempt and j.token = f.token and ($8::boolean or not j.has_children)
+       and ($10::boolean
+            or not exists (select from stargate.worker w
+                            where w.gone_at is null
+                              and w.beat_at + w.lease_min_ms * interval '1 millisecond' <= coalesce($1::timestamptz, now()))
+            or (select w.beat_at from stargate.worker w where w.id = j.worker_id) + j.lease_ms * interval '1 millisecond'
+               > coalesce($1::timestamptz, now()))
     returning j.*, f.state, f.result, f.error as new_error
 ), kept as (
     insert into stargate.job_history (id, run_at, created_at, started_at, finished_at, lane_id, worker_id, last_seq, started_seq,

@@ -1,4 +1,5 @@
--- Records progress and events of running jobs. Several notes of one job get consecutive numbers.
+-- Records progress and events of running jobs whose lease has not run out. Several notes of one job get consecutive
+-- numbers.
 --
 -- $1 now, $2 ids, $3 attempts, $4 tokens, $5 progress, $6 events, $7 their data
 with f as materialized (
@@ -14,6 +15,8 @@ with f as materialized (
        set progress = coalesce(o.progress, j.progress), last_seq = j.last_seq + o.events
       from one o
      where j.id = o.id and j.attempt = o.attempt and j.token = o.token
+       and (select w.beat_at from stargate.worker w where w.id = j.worker_id) + j.lease_ms * interval '1 millisecond'
+           > coalesce($1::timestamptz, now())
     returning j.id, j.attempt, j.token, j.last_seq - o.events as seq_before
 ), told as (
     insert into stargate.job_event (job_id, seq, at, event, data)

@@ -1,14 +1,16 @@
 -- Hands executions back that never began: as if they had not been claimed. A rate's token stays spent. One that did
--- leave events is left alone: its numbers must not be given out again.
+-- leave events is left alone: its numbers must not be given out again. So is one whose lease has run out.
 --
--- $1 ids, $2 attempts, $3 tokens
+-- $1 now, $2 ids, $3 attempts, $4 tokens
 with back as (
     update stargate.job j
        set stage = 0, attempt = j.attempt - 1, token = null, lease_ms = null, worker_id = null, started_at = null,
            last_seq = j.started_seq - 1, started_seq = 0
-      from unnest($1::bigint[], $2::smallint[], $3::bigint[]) f (id, attempt, token)
+      from unnest($2::bigint[], $3::smallint[], $4::bigint[]) f (id, attempt, token)
      where j.id = f.id and j.attempt = f.attempt and j.token = f.token and not j.cancel_requested
        and j.last_seq = j.started_seq
+       and (select w.beat_at from stargate.worker w where w.id = j.worker_id) + j.lease_ms * interval '1 millisecond'
+           > coalesce($1::timestamptz, now())
     returning j.id, j.lane_id
 ), freed as materialized (
     select l.limit_key as key, count(*)::integer as n

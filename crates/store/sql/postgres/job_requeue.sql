@@ -1,8 +1,9 @@
 -- Ends executions without ending the jobs: retry, stale lease, shutdown. The attempt's `processing` event becomes a row,
--- followed by the event that tells why. A job whose end was asked for is left alone: it is to be cancelled instead.
+-- followed by the event that tells why. A job whose end was asked for is left alone: it is to be cancelled instead. So is
+-- one whose lease has run out, unless $11 is set.
 --
 -- $1 now, $2 ids, $3 attempts, $4 tokens, $5 delays in microseconds (null: keep the due time), $6 give the attempt back,
--- $7 crashes to add, $8 errors, $9 events, $10 their data
+-- $7 crashes to add, $8 errors, $9 events, $10 their data, $11 also with a lease that has run out
 with held as materialized (
     select j.id, j.attempt, j.started_at, j.started_seq, j.last_seq, j.lane_id, w.name as worker,
            f.delay_us, f.give_back, f.crashes, f.error, f.event, f.data
@@ -11,6 +12,7 @@ with held as materialized (
       join stargate.job j on j.id = f.id and j.attempt = f.attempt and j.token = f.token
       left join stargate.worker w on w.id = j.worker_id
      where not j.cancel_requested
+       and ($11::boolean or w.beat_at + j.lease_ms * interval '1 millisecond' > coalesce($1::timestamptz, now()))
      order by j.id
        for update of j
 ), back as (

@@ -1,10 +1,12 @@
--- Removes finished jobs beyond their retention with all that belongs to them, at most so many.
+-- Removes finished jobs beyond their retention with all that belongs to them, at most so many. A job whose end has yet
+-- to be written at its source stays.
 -- Only on Postgres: one statement for a batch; on SQLite the program goes through the jobs (job_purge_find.sql).
 --
 -- $1 now, $2 states, $3 age in milliseconds, $4 limit
 with old as materialized (
     select h.id from stargate.job_history h
      where h.finished_at <= coalesce($1::timestamptz, now()) - $3::bigint * interval '1 millisecond' and h.state = any ($2::smallint[])
+       and not exists (select from stargate.source_link l where l.job_id = h.id)
      limit $4::integer
 ), events as (
     delete from stargate.job_event e where e.job_id = any (array(select o.id from old o))

@@ -22,3 +22,6 @@ union all
 select 'job_parent', count(*), coalesce(sum(job_id % 1000003 * 7 + parent_id % 1000003), 0)::bigint from stargate.job_parent
 union all
 select 'job_cancel', count(*), coalesce(sum(job_id % 1000003 * 7 + (worker_id - $1::integer) % 1000003), 0)::bigint from stargate.job_cancel
+union all
+select 'source_link', count(*), coalesce(sum(job_id % 1000003 * 7 + stage + octet_length(source || item || mark || terms::text)), 0)::bigint
+  from stargate.source_link

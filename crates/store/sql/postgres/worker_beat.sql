@@ -1,11 +1,16 @@
--- Keeps all leases of a worker alive with one row, and tells which of its jobs are to end.
--- A beat lost in a crash only makes the leases a little shorter, so its commit need not wait for the disk.
-with async as materialized (
-    select set_config('synchronous_commit', 'off', true)
+-- Keeps all leases of a worker alive with one row, and tells which of its jobs are to end. A worker that was silent for
+-- the shortest of its leases is left alone unless $3 is set: what has run out is recovered first, never revived.
+-- A beat lost in a crash only makes the leases a little shorter, so its commit need not wait for the disk;
+-- with $3 it ends a recovery, which is to last.
+--
+-- $1 now, $2 worker, $3 also after a long silence; answers whether it beat, whether it is known, and the jobs
+with at as materialized (
+    select coalesce($1::timestamptz, now()) as now, case when not $3::boolean then set_config('synchronous_commit', 'off', true) end
 ), beat as (
-    update stargate.worker w set beat_at = coalesce($1::timestamptz, now())
-      from async
+    update stargate.worker w set beat_at = at.now
+      from at
      where w.id = $2::integer and w.gone_at is null
+       and ($3::boolean or w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now)
     returning w.id
 ), wanted as materialized (
     select c.job_id, exists (select from stargate.job j where j.id = c.job_id and j.worker_id = $2::integer and j.stage = 3) as held
@@ -14,4 +19,5 @@ with async as materialized (
     delete from stargate.job_cancel c using wanted w
      where c.worker_id = $2::integer and c.job_id = w.job_id and not w.held
 )
-select exists (select from beat), array(select w.job_id from wanted w where w.held order by w.job_id)
+select exists (select from beat), exists (select from stargate.worker w where w.id = $2::integer and w.gone_at is null),
+       array(select w.job_id from wanted w where w.held order by w.job_id)

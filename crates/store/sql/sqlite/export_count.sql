@@ -13,3 +13,4 @@ union all select 'job', count(*) from job
 union all select 'job_event', count(*) from job_event
 union all select 'job_parent', count(*) from job_parent
 union all select 'job_cancel', count(*) from job_cancel
+union all select 'source_link', count(*) from source_link

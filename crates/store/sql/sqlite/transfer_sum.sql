@@ -19,3 +19,6 @@ union all
 select 'job_parent', count(*), coalesce(sum(job_id % 1000003 * 7 + parent_id % 1000003), 0) from job_parent
 union all
 select 'job_cancel', count(*), coalesce(sum(job_id % 1000003 * 7 + worker_id % 1000003), 0) from job_cancel
+union all
+select 'source_link', count(*), coalesce(sum(job_id % 1000003 * 7 + stage + length(cast(source || item || mark || terms as blob))), 0)
+from source_link

@@ -34,6 +34,8 @@ struct Head {
     now: Timestamp,
     /// Whether the asking worker's last beat is some time ago; absent when it has been given up.
     fading: Option<bool>,
+    /// Whether it is as long ago as the shortest of its leases.
+    silent: bool,
 }
 
 impl Head {
@@ -45,6 +47,7 @@ impl Head {
             token_at: row.get(3),
             now: row.get(4),
             fading: row.get(5),
+            silent: row.get::<_, Option<bool>>(17).unwrap_or(false),
         }
     }
 
@@ -90,6 +93,11 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
         inner.keyed.store(head.keyed, Ordering::Relaxed);
         if head.fading.is_none() {
             break;
+        }
+        if head.silent && upkeep_left > 0 {
+            upkeep_left -= 1;
+            claim.recovered.extend(recover::beat_on(inner, &mut s, ask.worker).await?.recovered);
+            continue;
         }
         let (due, expired) = (head.is_past(head.due_at), head.is_past(head.expires_at));
         if upkeep_left > 0 && (due || expired) {

@@ -21,14 +21,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::error::{self, TimedOut, transient, translate};
 
 /// How long a statement may take before the connection counts as dead, unless the options say otherwise.
-pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long making a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After so much silence the kernel asks whether the server is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
 /// A parameter with its type: statements can then be prepared or sent whole alike.
-pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// For the few statements that run all the time: they are planned once, for every amount of data. A plan made while
 /// the table was small must not read all of it when it has grown, and compiling costs more than it saves.
@@ -42,7 +42,7 @@ const FITTED: &str =
 
 /// How the server is to plan the statements of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Planning {
+pub(crate) enum Planning {
     /// The same way always.
     Steady,
     /// For the values at hand.
@@ -50,7 +50,7 @@ pub(super) enum Planning {
 }
 
 /// Makes connections.
-pub(super) struct Connector {
+pub(crate) struct Connector {
     config: Config,
     /// The same without our own settings, for poolers that refuse them. Nothing but speed depends on them.
     bare: Config,
@@ -63,7 +63,7 @@ pub(super) struct Connector {
 }
 
 /// A connection that has just been made: the client, and what moves its bytes.
-pub(super) enum Made {
+pub(crate) enum Made {
     Plain(Client, Box<tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>>),
     Tls(
         Client,
@@ -78,7 +78,7 @@ pub(super) enum Made {
 
 impl Connector {
     /// A maker of connections to `url` whose statements may take as long as `patience`; their drivers run as `tasks`.
-    pub(super) fn new(
+    pub(crate) fn new(
         url: &str,
         planning: Planning,
         pooled: bool,
@@ -103,12 +103,12 @@ impl Connector {
     }
 
     /// How long a statement may take.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
 
     /// Makes a connection, without a driver yet.
-    pub(super) async fn make(&self) -> Result<Made> {
+    pub(crate) async fn make(&self) -> Result<Made> {
         const OPERATION: &str = "connect to the database";
         let making = async {
             if !self.refused.load(Ordering::Relaxed) {
@@ -171,7 +171,7 @@ struct Open {
 }
 
 /// The place of one connection.
-pub(super) struct Line {
+pub(crate) struct Line {
     connector: Arc<Connector>,
     place: Mutex<Place>,
 }
@@ -185,12 +185,12 @@ struct Place {
 
 impl Line {
     /// A place without a connection yet.
-    pub(super) fn new(connector: Arc<Connector>) -> Self {
+    pub(crate) fn new(connector: Arc<Connector>) -> Self {
         Self { connector, place: Mutex::default() }
     }
 
     /// The connection for exclusive use, made anew if it broke.
-    pub(super) async fn session(&self) -> Result<Session<'_>> {
+    pub(crate) async fn session(&self) -> Result<Session<'_>> {
         self.within(async { self.ready(self.place.lock().await).await }).await
     }
 
@@ -234,20 +234,20 @@ impl fmt::Debug for Line {
 
 /// A few connections for whoever comes first.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     lines: Vec<Line>,
     next: AtomicUsize,
 }
 
 impl Lines {
     /// Places for `count` connections.
-    pub(super) fn new(connector: &Arc<Connector>, count: usize) -> Self {
+    pub(crate) fn new(connector: &Arc<Connector>, count: usize) -> Self {
         let lines = (0..count).map(|_| Line::new(connector.clone())).collect();
         Self { lines, next: AtomicUsize::new(0) }
     }
 
     /// A free connection, or the next one in turn.
-    pub(super) async fn session(&self) -> Result<Session<'_>> {
+    pub(crate) async fn session(&self) -> Result<Session<'_>> {
         for line in &self.lines {
             if let Ok(place) = line.place.try_lock() {
                 return line.within(line.ready(place)).await;
@@ -260,7 +260,7 @@ impl Lines {
 /// A connection in exclusive use. Dropped within a transaction, it closes the connection, and the server rolls back.
 /// Dropped while a statement is under way, it closes it as well: whoever asked has given up on the answer, and a
 /// connection that has gone dead without a word would otherwise be asked again and again.
-pub(super) struct Session<'a> {
+pub(crate) struct Session<'a> {
     place: MutexGuard<'a, Place>,
     connector: &'a Connector,
     in_transaction: bool,
@@ -270,7 +270,7 @@ pub(super) struct Session<'a> {
 
 impl Session<'_> {
     /// Runs a statement and answers its rows.
-    pub(super) async fn rows(
+    pub(crate) async fn rows(
         &mut self,
         operation: &'static str,
         sql: &'static str,
@@ -280,7 +280,7 @@ impl Session<'_> {
     }
 
     /// As [`Session::rows`], for a statement that may take longer.
-    pub(super) async fn rows_within(
+    pub(crate) async fn rows_within(
         &mut self,
         patience: Duration,
         operation: &'static str,
@@ -325,7 +325,7 @@ impl Session<'_> {
     }
 
     /// Runs a statement and answers the first column of its only row.
-    pub(super) async fn value<T>(
+    pub(crate) async fn value<T>(
         &mut self,
         operation: &'static str,
         sql: &'static str,
@@ -340,33 +340,33 @@ impl Session<'_> {
     }
 
     /// Begins a transaction.
-    pub(super) async fn begin(&mut self) -> Result<()> {
+    pub(crate) async fn begin(&mut self) -> Result<()> {
         self.batch("begin a transaction", include_str!("../../sql/postgres/begin.sql")).await?;
         self.in_transaction = true;
         Ok(())
     }
 
     /// Ends the transaction; when it has answered, the changes survive any crash.
-    pub(super) async fn commit(&mut self) -> Result<()> {
+    pub(crate) async fn commit(&mut self) -> Result<()> {
         self.batch("commit", include_str!("../../sql/postgres/commit.sql")).await?;
         self.in_transaction = false;
         Ok(())
     }
 
     /// Ends the transaction without a trace.
-    pub(super) async fn rollback(&mut self) -> Result<()> {
+    pub(crate) async fn rollback(&mut self) -> Result<()> {
         self.batch("roll back", include_str!("../../sql/postgres/rollback.sql")).await?;
         self.in_transaction = false;
         Ok(())
     }
 
     /// Runs several statements without parameters.
-    pub(super) async fn batch(&mut self, operation: &'static str, sql: &str) -> Result<()> {
+    pub(crate) async fn batch(&mut self, operation: &'static str, sql: &str) -> Result<()> {
         self.batch_within(self.connector.patience, operation, sql).await
     }
 
     /// As [`Session::batch`], but waits so long for the answer.
-    pub(super) async fn batch_within(
+    pub(crate) async fn batch_within(
         &mut self,
         most: Duration,
         operation: &'static str,

@@ -301,6 +301,13 @@ pub(super) async fn insert_within(
     })
 }
 
+/// Inserts jobs that something other than a parent holds back, within the caller's transaction; their ids in order.
+pub(super) async fn insert_blocked(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> Result<Vec<i64>> {
+    let lanes = inner.lanes.of_jobs(s, jobs).await?;
+    let rows = insert_rows(inner, s, jobs, &lanes, &vec![1; jobs.len()]).await?;
+    Ok(rows.into_iter().map(|(id, _)| id).collect())
+}
+
 /// Inserts jobs without parents.
 async fn insert_run(
     inner: &Inner,

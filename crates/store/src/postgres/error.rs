@@ -10,10 +10,10 @@ const NO_SUCH_JOB: &str = "SG404";
 /// The statement took longer than we wait.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
-pub(super) struct TimedOut(pub(super) std::time::Duration);
+pub(crate) struct TimedOut(pub(crate) std::time::Duration);
 
 /// Translates an error of the driver.
-pub(super) fn translate(operation: &'static str, error: tokio_postgres::Error) -> Error {
+pub(crate) fn translate(operation: &'static str, error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error()
         && db.code().code() == NO_SUCH_JOB
     {
@@ -25,7 +25,7 @@ pub(super) fn translate(operation: &'static str, error: tokio_postgres::Error) -
 }
 
 /// An error that trying again can mend.
-pub(super) fn transient(
+pub(crate) fn transient(
     operation: &'static str,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
@@ -33,7 +33,7 @@ pub(super) fn transient(
 }
 
 /// An error that only a change of the settings can mend.
-pub(super) fn fatal(
+pub(crate) fn fatal(
     operation: &'static str,
     hint: &'static str,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -42,36 +42,36 @@ pub(super) fn fatal(
 }
 
 /// Two transactions collided and this one was rolled back: running it again is all that is needed.
-pub(super) fn is_collision(error: &Error) -> bool {
+pub(crate) fn is_collision(error: &Error) -> bool {
     let Error::Store { source, .. } = error else { return false };
     let code = source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code());
     matches!(code, Some(c) if *c == SqlState::T_R_DEADLOCK_DETECTED || *c == SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
 /// A lane that was remembered does not exist: the transaction that made it was rolled back after all.
-pub(super) fn is_lost_lane(error: &Error) -> bool {
+pub(crate) fn is_lost_lane(error: &Error) -> bool {
     let Error::Store { source, .. } = error else { return false };
     source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code())
         == Some(&SqlState::NOT_NULL_VIOLATION)
 }
 
 /// The unique key of a job is held by another.
-pub(super) fn is_unique_key_taken(error: &Error) -> bool {
+pub(crate) fn is_unique_key_taken(error: &Error) -> bool {
     let Error::Store { source, .. } = error else { return false };
     source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code()) == Some(&SqlState::UNIQUE_VIOLATION)
 }
 
 /// The connection has no such prepared statement, or has another of that name: there is a pooler in between that does
 /// not keep track of them.
-pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
+pub(crate) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(c) if *c == SqlState::INVALID_SQL_STATEMENT_NAME || *c == SqlState::DUPLICATE_PSTATEMENT)
 }
 
 /// Answers a lost race by doing it again, a few times.
-pub(super) const COLLISIONS_MAX: u32 = 8;
+pub(crate) const COLLISIONS_MAX: u32 = 8;
 
 /// Whether to run a transaction again that ended this way.
-pub(super) fn again<T>(result: &Result<T>, tries: u32) -> bool {
+pub(crate) fn again<T>(result: &Result<T>, tries: u32) -> bool {
     tries < COLLISIONS_MAX && result.as_ref().is_err_and(|error| is_collision(error) || is_lost_lane(error))
 }
 

@@ -147,5 +147,6 @@ fn statement(table: Table) -> Statement {
         Table::JobEvent => Plain(sql!("import_job_event")),
         Table::JobParent => Plain(sql!("import_job_parent")),
         Table::JobCancel => Workers(sql!("import_job_cancel")),
+        Table::SourceLink => Plain(sql!("import_source_link")),
     }
 }

@@ -13,8 +13,14 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/postgres/0001_jobs.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/postgres/0001_jobs.sql") },
+    Migration {
+        version: 2,
+        name: "source_link",
+        sql: include_str!("../../migrations/postgres/0002_source_link.sql"),
+    },
+];
 
 /// The newest schema this program knows.
 pub(super) const KNOWN: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;

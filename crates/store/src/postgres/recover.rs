@@ -1,7 +1,7 @@
 //! Workers: their beats, and what becomes of the jobs of those that fell silent.
 //!
 //! A job's lease ends at its worker's last beat plus the lease the job was given. Anybody's claim recovers what has
-//! expired, so no single rescuer can stall.
+//! expired, so no single rescuer can stall. A beat that comes too late recovers its own worker's jobs before it counts.
 
 use stargate_base::ErrorClass;
 use stargate_queue::store::{Beat, Recovered, WorkerRow, WorkerSpec};
@@ -13,10 +13,13 @@ use super::connect::Session;
 use super::enqueue::finish;
 use super::error::{again, transient};
 use super::rows::{count, millis, small};
-use super::settle::{self, Back, End};
+use super::settle::{self, Back, By, End};
 use super::{Inner, sql};
 
 const OPERATION: &str = "recover abandoned jobs";
+
+/// Looks at the jobs of a late worker that come to nothing before its beat fails.
+const IN_VAIN_MAX: u32 = 5;
 
 /// A number of a worker as its column keeps it; one that does not fit was never given out.
 pub(super) fn number(worker: WorkerId) -> i32 {
@@ -52,7 +55,25 @@ async fn recover_within(
     if silent.is_empty() {
         return Ok(Vec::new());
     }
-    let params = [(&now as _, Type::TIMESTAMPTZ), (&silent as _, Type::INT4_ARRAY)];
+    let recovered = recover_jobs(inner, s, &silent).await?.recovered;
+    let asking = asking.map_or(0, number);
+    let params =
+        [(&now as _, Type::TIMESTAMPTZ), (&silent as _, Type::INT4_ARRAY), (&asking as _, Type::INT4)];
+    s.rows(OPERATION, sql!("worker_gone"), &params).await?;
+    Ok(recovered)
+}
+
+/// What a look at the expired jobs of some workers came to.
+struct Round {
+    recovered: Vec<Recovered>,
+    /// Expired jobs that were found; no more of them at a time than the statement's limit.
+    found: usize,
+}
+
+/// Recovers expired jobs of workers that the caller has locked.
+async fn recover_jobs(inner: &Inner, s: &mut Session<'_>, workers: &[i32]) -> Result<Round> {
+    let now = inner.clock.for_statement();
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&workers as _, Type::INT4_ARRAY)];
     let lost: Vec<Lost> =
         s.rows(OPERATION, sql!("job_expired"), &params).await?.iter().map(Lost::of).collect();
     let (mut ends, mut backs, mut recovered) = (Vec::new(), Vec::new(), Vec::new());
@@ -73,18 +94,14 @@ async fn recover_within(
         };
         recovered.push(Recovered { job: lost.fence.job, kind: lost.kind.clone(), became });
     }
-    let mut done = settle::end(inner, s, &ends, settle::Crashes(1)).await?;
-    done.extend(settle::back(inner, s, &backs).await?);
+    let mut done = settle::end(inner, s, &ends, By::Rescuer).await?;
+    done.extend(settle::back(inner, s, &backs, By::Rescuer).await?);
     // Settled by its worker, or asked to be cancelled, since we looked: the next claim looks again.
     recovered.retain(|one| done.contains(&one.job.0));
     if !recovered.is_empty() {
         inner.notify(s).await?;
     }
-    let asking = asking.map_or(0, number);
-    let params =
-        [(&now as _, Type::TIMESTAMPTZ), (&silent as _, Type::INT4_ARRAY), (&asking as _, Type::INT4)];
-    s.rows(OPERATION, sql!("worker_gone"), &params).await?;
-    Ok(recovered)
+    Ok(Round { recovered, found: lost.len() })
 }
 
 /// A job that its worker has abandoned.
@@ -170,28 +187,96 @@ pub(super) async fn remove(inner: &Inner, worker: WorkerId) -> Result<()> {
     Ok(())
 }
 
-/// Keeps all leases of a worker alive.
+/// Keeps the leases of a worker alive that have not run out.
 pub(super) async fn beat(inner: &Inner, worker: WorkerId) -> Result<Beat> {
     beat_on(inner, &mut inner.beat.session().await?, number(worker)).await
 }
 
-/// As [`beat`], on a connection that the caller has.
+/// As [`beat`], on a connection that the caller has. One statement, unless the worker was silent for the shortest of
+/// its leases: then a transaction recovers what has run out first.
 pub(super) async fn beat_on(inner: &Inner, s: &mut Session<'_>, worker: i32) -> Result<Beat> {
+    if let Some(beat) = beat_row(inner, s, worker, Silence::Short).await? {
+        return Ok(beat);
+    }
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        s.begin().await?;
+        let result = beat_late(inner, s, worker).await;
+        let result = finish(s, result).await;
+        if again(&result, tries) {
+            continue;
+        }
+        if result.as_ref().is_ok_and(|beat| !beat.recovered.is_empty()) {
+            inner.wake();
+        }
+        return result;
+    }
+}
+
+async fn beat_late(inner: &Inner, s: &mut Session<'_>, worker: i32) -> Result<Beat> {
+    let mut recovered = Vec::new();
+    if !s.rows(OPERATION, sql!("worker_lock"), &[(&worker, Type::INT4)]).await?.is_empty() {
+        let mut in_vain = 0;
+        loop {
+            let round = recover_jobs(inner, s, &[worker]).await?;
+            if round.found == 0 {
+                break;
+            }
+            // Settled, or asked to be cancelled, since we looked: the next look knows.
+            in_vain = if round.recovered.is_empty() { in_vain + 1 } else { 0 };
+            if in_vain >= IN_VAIN_MAX {
+                return Err(transient(OPERATION, "the jobs of the worker are being changed by others"));
+            }
+            recovered.extend(round.recovered);
+        }
+    }
+    let beat = beat_row(inner, s, worker, Silence::Any).await?;
+    Ok(Beat { recovered, ..beat.unwrap_or_default() })
+}
+
+/// For how long a worker may have been silent when it beats.
+#[derive(Clone, Copy, PartialEq)]
+enum Silence {
+    /// Less than the shortest of its leases.
+    Short,
+    Any,
+}
+
+/// The beat itself; `None` when the worker was silent for too long.
+async fn beat_row(inner: &Inner, s: &mut Session<'_>, worker: i32, silence: Silence) -> Result<Option<Beat>> {
     const OPERATION: &str = "keep the leases alive";
-    let now = inner.clock.for_statement();
-    let params = [(&now as _, Type::TIMESTAMPTZ), (&worker as _, Type::INT4)];
+    let (now, any) = (inner.clock.for_statement(), silence == Silence::Any);
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&worker as _, Type::INT4), (&any as _, Type::BOOL)];
     let rows = s.rows(OPERATION, sql!("worker_beat"), &params).await?;
     let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer to the beat"))?;
-    let known: bool = row.get(0);
-    let cancels: Vec<i64> = if known { row.get(1) } else { Vec::new() };
-    Ok(Beat { known, cancels: cancels.into_iter().map(JobId).collect() })
+    let (beaten, known): (bool, bool) = (row.get(0), row.get(1));
+    if !known {
+        return Ok(Some(Beat::default()));
+    }
+    let cancels: Vec<i64> = row.get(2);
+    let cancels = cancels.into_iter().map(JobId).collect();
+    Ok(beaten.then_some(Beat { known, cancels, recovered: Vec::new() }))
+}
+
+/// Whether an execution holds its job. Asked where outcomes are recorded: no reader or operator holds it up.
+pub(super) async fn holds(inner: &Inner, fence: Fence) -> Result<bool> {
+    let (now, attempt) = (inner.clock.for_statement(), fence.attempt.cast_signed());
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&fence.job.0 as _, Type::INT8),
+        (&attempt as _, Type::INT2),
+        (&fence.token.0 as _, Type::INT8),
+    ];
+    inner.settle.session().await?.value("tell who holds the job", sql!("job_holds"), &params).await
 }
 
 /// The executions a worker holds.
 pub(super) async fn owned(inner: &Inner, worker: WorkerId) -> Result<Vec<Fence>> {
-    let id = number(worker);
+    let (now, id) = (inner.clock.for_statement(), number(worker));
     let mut s = inner.readers.session().await?;
-    let rows = s.rows("list the worker's jobs", sql!("job_owned"), &[(&id, Type::INT4)]).await?;
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&id as _, Type::INT4)];
+    let rows = s.rows("list the worker's jobs", sql!("job_owned"), &params).await?;
     Ok(rows.iter().map(fence).collect())
 }
 

@@ -1,4 +1,5 @@
-//! How executions end, and what they report meanwhile. Every write is fenced by job, attempt and token (INV-2).
+//! How executions end, and what they report meanwhile. Every write is fenced by job, attempt and token (INV-2), and by
+//! a lease that has not run out.
 //!
 //! Jobs that simply end take one statement for the whole batch. Whatever else there is, dependents above all, goes
 //! through one transaction.
@@ -30,9 +31,14 @@ pub(super) struct End {
     pub(super) error: Option<JobError>,
 }
 
-/// Workers lost with each of the jobs that end.
-#[derive(Clone, Copy)]
-pub(super) struct Crashes(pub(super) i16);
+/// Who ends executions.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum By {
+    /// Their worker, while their leases last.
+    Worker,
+    /// Somebody who found that their leases have run out; a worker is lost with each of them.
+    Rescuer,
+}
 
 /// The end of an execution that is not the end of its job.
 pub(super) struct Back {
@@ -155,7 +161,7 @@ async fn settle_group(inner: &Inner, mut work: Work) -> Result<HashSet<i64>> {
         loop {
             tries += 1;
             let mut s = inner.settle.session().await?;
-            let result = end_rows(inner, &mut s, &work.ends, Crashes(0), Children::LeaveAlone).await;
+            let result = end_rows(inner, &mut s, &work.ends, By::Worker, Children::LeaveAlone).await;
             if again(&result, tries) {
                 continue;
             }
@@ -185,14 +191,14 @@ async fn settle_group(inner: &Inner, mut work: Work) -> Result<HashSet<i64>> {
 }
 
 async fn settle_within(inner: &Inner, s: &mut Session<'_>, work: &Work) -> Result<Vec<i64>> {
-    let mut done = end(inner, s, &work.ends, Crashes(0)).await?;
+    let mut done = end(inner, s, &work.ends, By::Worker).await?;
     let ended = done.len();
-    done.extend(release(s, &work.releases).await?);
+    done.extend(release(inner, s, &work.releases).await?);
     // With events after the start it did leave a trace: then it was aborted.
     let left = work.releases.iter().filter(|fence| !done.contains(&fence.job.0));
     let left: Vec<Back> = left.map(|fence| Back::aborted(*fence)).collect();
-    done.extend(back(inner, s, &left).await?);
-    done.extend(back(inner, s, &work.backs).await?);
+    done.extend(back(inner, s, &left, By::Worker).await?);
+    done.extend(back(inner, s, &work.backs, By::Worker).await?);
     let given_back = done.len() > ended;
     // Whoever asked for its end does not want it to run again.
     let others = work.backs.iter().map(|back| back.fence).chain(work.releases.iter().copied());
@@ -200,7 +206,7 @@ async fn settle_within(inner: &Inner, s: &mut Session<'_>, work: &Work) -> Resul
         .filter(|fence| !done.contains(&fence.job.0))
         .map(|fence| End { fence, state: State::Cancelled, result: None, error: None })
         .collect();
-    done.extend(end(inner, s, &cancelled, Crashes(0)).await?);
+    done.extend(end(inner, s, &cancelled, By::Worker).await?);
     if given_back {
         inner.notify(s).await?;
     }
@@ -208,16 +214,11 @@ async fn settle_within(inner: &Inner, s: &mut Session<'_>, work: &Work) -> Resul
 }
 
 /// Ends jobs within the caller's transaction and tells their dependents; answers those that ended.
-pub(super) async fn end(
-    inner: &Inner,
-    s: &mut Session<'_>,
-    ends: &[End],
-    crashes: Crashes,
-) -> Result<Vec<i64>> {
+pub(super) async fn end(inner: &Inner, s: &mut Session<'_>, ends: &[End], by: By) -> Result<Vec<i64>> {
     if ends.is_empty() {
         return Ok(Vec::new());
     }
-    let done = end_rows(inner, s, ends, crashes, Children::Told).await?;
+    let done = end_rows(inner, s, ends, by, Children::Told).await?;
     if !done.parents.is_empty() {
         let of =
             |id: &i64| ends.iter().find(|end| end.fence.job.0 == *id).map_or(State::Failed, |end| end.state);
@@ -267,7 +268,7 @@ async fn end_rows(
     inner: &Inner,
     s: &mut Session<'_>,
     ends: &[End],
-    crashes: Crashes,
+    by: By,
     children: Children,
 ) -> Result<Ended> {
     let now = inner.clock.for_statement();
@@ -277,6 +278,7 @@ async fn end_rows(
         ends.iter().map(|end| end.result.as_deref().map(|json| json.get())).collect();
     let errors: Vec<Option<String>> = ends.iter().map(|end| end.error.as_ref().map(error_json)).collect();
     let all = children == Children::Told;
+    let (crashes, expired) = (i16::from(by == By::Rescuer), by == By::Rescuer);
     let params = [
         (&now as _, Type::TIMESTAMPTZ),
         (&ids as _, Type::INT8_ARRAY),
@@ -286,7 +288,8 @@ async fn end_rows(
         (&results as _, Type::TEXT_ARRAY),
         (&errors as _, Type::TEXT_ARRAY),
         (&all as _, Type::BOOL),
-        (&crashes.0 as _, Type::INT2),
+        (&crashes as _, Type::INT2),
+        (&expired as _, Type::BOOL),
     ];
     let rows = s.rows(OPERATION, sql!("job_finish"), &params).await?;
     let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer to the settlement"))?;
@@ -294,7 +297,7 @@ async fn end_rows(
 }
 
 /// Gives jobs back to their queues within the caller's transaction; answers those that were.
-pub(super) async fn back(inner: &Inner, s: &mut Session<'_>, backs: &[Back]) -> Result<Vec<i64>> {
+pub(super) async fn back(inner: &Inner, s: &mut Session<'_>, backs: &[Back], by: By) -> Result<Vec<i64>> {
     if backs.is_empty() {
         return Ok(Vec::new());
     }
@@ -306,6 +309,7 @@ pub(super) async fn back(inner: &Inner, s: &mut Session<'_>, backs: &[Back]) -> 
     let errors: Vec<Option<&str>> = backs.iter().map(|back| back.error.as_deref()).collect();
     let events: Vec<&str> = backs.iter().map(|back| back.event).collect();
     let data: Vec<&str> = backs.iter().map(|back| back.data.as_str()).collect();
+    let expired = by == By::Rescuer;
     let params = [
         (&now as _, Type::TIMESTAMPTZ),
         (&ids as _, Type::INT8_ARRAY),
@@ -317,17 +321,23 @@ pub(super) async fn back(inner: &Inner, s: &mut Session<'_>, backs: &[Back]) -> 
         (&errors as _, Type::TEXT_ARRAY),
         (&events as _, Type::TEXT_ARRAY),
         (&data as _, Type::TEXT_ARRAY),
+        (&expired as _, Type::BOOL),
     ];
     s.value(OPERATION, sql!("job_requeue"), &params).await
 }
 
-async fn release(s: &mut Session<'_>, fences: &[Fence]) -> Result<Vec<i64>> {
+async fn release(inner: &Inner, s: &mut Session<'_>, fences: &[Fence]) -> Result<Vec<i64>> {
     if fences.is_empty() {
         return Ok(Vec::new());
     }
+    let now = inner.clock.for_statement();
     let (ids, attempts, tokens) = columns(fences.iter().copied());
-    let params =
-        [(&ids as _, Type::INT8_ARRAY), (&attempts as _, Type::INT2_ARRAY), (&tokens as _, Type::INT8_ARRAY)];
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&ids as _, Type::INT8_ARRAY),
+        (&attempts as _, Type::INT2_ARRAY),
+        (&tokens as _, Type::INT8_ARRAY),
+    ];
     s.value(OPERATION, sql!("job_release"), &params).await
 }
 

@@ -55,3 +55,9 @@ fn open(path: &Path, flags: OpenFlags) -> Step<Connection> {
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(connection)
 }
+
+/// Whether commits wait until they are on the disk. One that does takes all earlier ones with it. Not to be changed
+/// within a transaction.
+pub(super) fn wait_for_disk(conn: &Connection, wait: bool) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "synchronous", if wait { "full" } else { "normal" })
+}

@@ -241,6 +241,7 @@ fn statement(table: Table) -> &'static str {
         Table::JobEvent => sql!("export_job_event"),
         Table::JobParent => sql!("export_job_parent"),
         Table::JobCancel => sql!("export_job_cancel"),
+        Table::SourceLink => sql!("export_source_link"),
     }
 }
 

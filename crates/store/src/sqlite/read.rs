@@ -122,10 +122,16 @@ pub(super) fn parents(conn: &Connection, id: JobId) -> Step<Vec<(JobId, State)>>
     Ok(parent_rows(conn, id.0)?.into_iter().map(|(parent, state)| (JobId(parent), state)).collect())
 }
 
+/// Whether an execution holds its job.
+pub(super) fn holds(r: &Reader<'_>, fence: Fence) -> Step<bool> {
+    let mut look = r.conn.prepare_cached(sql!("job_holds"))?;
+    Ok(look.query_row((fence.job.0, fence.attempt, fence.token.0, r.now), |row| row.get(0))?)
+}
+
 /// The executions a worker holds.
-pub(super) fn owned(conn: &Connection, worker: WorkerId) -> Step<Vec<Fence>> {
-    let mut list = conn.prepare_cached(sql!("job_owned"))?;
-    let rows = list.query_map([worker.0], |row| {
+pub(super) fn owned(r: &Reader<'_>, worker: WorkerId) -> Step<Vec<Fence>> {
+    let mut list = r.conn.prepare_cached(sql!("job_owned"))?;
+    let rows = list.query_map((worker.0, r.now), |row| {
         Ok(Fence { job: JobId(row.get(0)?), attempt: row.get(1)?, token: LeaseToken(row.get(2)?) })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -1,7 +1,7 @@
 //! Workers: their beats, and what becomes of the jobs of those that fell silent.
 //!
 //! A job's lease ends at its worker's last beat plus the lease the job was given. Anybody's claim recovers what has
-//! expired, so no single rescuer can stall.
+//! expired, so no single rescuer can stall. A beat that comes too late recovers its own worker's jobs before it counts.
 
 use serde_json::json;
 use stargate_base::ErrorClass;
@@ -13,7 +13,7 @@ use super::error::Step;
 use super::session::{Session, millis, sql};
 use super::settle::{End, Extra, finish, moved, started_event};
 
-/// Jobs of one worker recovered by one claim at most; the next claim goes on.
+/// Jobs of one silent worker recovered by one claim at most; the next claim goes on.
 const RECOVER_MAX: u32 = 1000;
 
 /// A worker that has not been given up.
@@ -35,20 +35,38 @@ pub(super) fn workers(s: &Session<'_>) -> Step<Vec<Worker>> {
 }
 
 /// Recovers the jobs whose lease has expired and gives up workers that were silent for too long. The asking worker
-/// is not given up: it has just shown that it lives. Its expired jobs are recovered like all others.
+/// is not given up: it has just shown that it lives. Its expired jobs are recovered to the last one, because what it is
+/// given now counts as a beat.
 pub(super) fn expired(s: &mut Session<'_>, workers: &[Worker], asking: WorkerId) -> Step<Vec<Recovered>> {
     let mut recovered = Vec::new();
     let now = s.now;
     for worker in workers.iter().filter(|worker| worker.beat_at.saturating_add(worker.lease_min) <= now) {
-        for lost in lost_jobs(s, worker)? {
-            recovered.push(recover(s, worker, &lost)?);
+        if worker.id == asking.0 {
+            recover_all(s, worker, &mut recovered)?;
+            continue;
         }
-        if worker.beat_at.saturating_add(worker.lease_max) <= s.now && worker.id != asking.0 {
+        recover_some(s, worker, &mut recovered)?;
+        if worker.beat_at.saturating_add(worker.lease_max) <= s.now {
             s.conn.prepare_cached(sql!("worker_gone"))?.execute((worker.id, s.now))?;
         }
     }
     s.wake |= !recovered.is_empty();
     Ok(recovered)
+}
+
+/// Recovers expired jobs of a worker, not too many at once; how many there were.
+fn recover_some(s: &mut Session<'_>, worker: &Worker, recovered: &mut Vec<Recovered>) -> Step<usize> {
+    let lost = lost_jobs(s, worker)?;
+    for lost in &lost {
+        recovered.push(recover(s, worker, lost)?);
+    }
+    Ok(lost.len())
+}
+
+/// Recovers all expired jobs of a worker.
+fn recover_all(s: &mut Session<'_>, worker: &Worker, recovered: &mut Vec<Recovered>) -> Step<()> {
+    while recover_some(s, worker, recovered)? > 0 {}
+    Ok(())
 }
 
 /// A job that its worker has abandoned.
@@ -158,7 +176,7 @@ fn requeue(s: &mut Session<'_>, worker: &Worker, lost: &Lost) -> Step<()> {
 /// A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
 pub(super) fn freshen(s: &Session<'_>, worker: &Worker) -> Step<()> {
     if s.now - worker.beat_at > worker.lease_min / 4 {
-        s.conn.prepare_cached(sql!("worker_beat"))?.execute((worker.id, s.now))?;
+        s.conn.prepare_cached(sql!("worker_beat"))?.execute((worker.id, s.now, true))?;
     }
     Ok(())
 }
@@ -216,12 +234,16 @@ pub(super) fn remove(s: &Session<'_>, worker: WorkerId) -> Step<()> {
     Ok(())
 }
 
-/// Keeps all leases of a worker alive.
-pub(super) fn beat(s: &Session<'_>, worker: WorkerId) -> Step<Beat> {
-    let known = s.conn.prepare_cached(sql!("worker_beat"))?.execute((worker.0, s.now))? > 0;
-    let mut beat = Beat { known, cancels: Vec::new() };
-    if !known {
-        return Ok(beat);
+/// Keeps the leases of a worker alive that have not run out.
+pub(super) fn beat(s: &mut Session<'_>, worker: WorkerId) -> Step<Beat> {
+    let mut beat = Beat { known: true, ..Beat::default() };
+    if s.conn.prepare_cached(sql!("worker_beat"))?.execute((worker.0, s.now, false))? == 0 {
+        let Some(late) = workers(s)?.into_iter().find(|known| known.id == worker.0) else {
+            return Ok(Beat::default());
+        };
+        recover_all(s, &late, &mut beat.recovered)?;
+        s.wake |= !beat.recovered.is_empty();
+        s.conn.prepare_cached(sql!("worker_beat"))?.execute((worker.0, s.now, true))?;
     }
     let asked: Vec<(i64, bool)> = {
         let mut list = s.conn.prepare_cached(sql!("job_cancel_list"))?;

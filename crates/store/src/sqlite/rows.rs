@@ -137,7 +137,8 @@ pub(super) fn names(row: &Row<'_>, column: usize) -> Column<Vec<String>> {
     serde_json::from_str(&text).map_err(|error| wrong(column, error))
 }
 
-fn wrong(column: usize, error: serde_json::Error) -> rusqlite::Error {
+/// A column that does not hold what it should.
+pub(super) fn wrong(column: usize, error: serde_json::Error) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(
         column,
         Type::Text,

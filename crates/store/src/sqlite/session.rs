@@ -41,6 +41,8 @@ pub(super) struct Session<'c> {
     pub(super) now: i64,
     /// Set by a command after which somebody may find something to claim or to cancel.
     pub(super) wake: bool,
+    /// Whether a commit returns only when it is on the disk.
+    pub(super) waits_for_disk: bool,
     /// The driver's error that made the last command fail.
     pub(super) fault: Option<Arc<rusqlite::Error>>,
     clock: Clock,
@@ -59,6 +61,7 @@ impl<'c> Session<'c> {
             conn,
             now: 0,
             wake: false,
+            waits_for_disk: true,
             fault: None,
             clock,
             lanes: HashMap::new(),

@@ -1,4 +1,7 @@
-//! How executions end, and what they report meanwhile. Every write is fenced by job, attempt and token (INV-2).
+//! How executions end, and what they report meanwhile. Every write is fenced by job, attempt and token (INV-2), and by
+//! a lease that has not run out.
+
+use std::collections::HashMap;
 
 use rusqlite::{CachedStatement, OptionalExtension as _};
 use serde_json::json;
@@ -21,15 +24,18 @@ struct Held {
     started_at: Option<i64>,
     worker: Option<i64>,
     run_at: i64,
+    lease_ms: i64,
 }
 
 /// Records how executions ended. Of two settlements with the same fence the first wins.
 pub(super) fn settle(s: &mut Session<'_>, settlements: &[Settlement]) -> Step<Vec<Verdict>> {
     let mut look = s.conn.prepare_cached(sql!("job_fenced"))?;
     let mut mover = Mover::new(s)?;
+    let mut beats = Beats::default();
     let mut verdicts = Vec::with_capacity(settlements.len());
     for Settlement { fence, outcome } in settlements {
-        let Some(held) = held(&mut look, fence)? else {
+        let held = held(&mut look, fence)?;
+        let Some(held) = held.map(|held| beats.keep(s, held)).transpose()?.flatten() else {
             verdicts.push(Verdict::Stale);
             continue;
         };
@@ -37,6 +43,28 @@ pub(super) fn settle(s: &mut Session<'_>, settlements: &[Settlement]) -> Step<Ve
         verdicts.push(Verdict::Accepted);
     }
     Ok(verdicts)
+}
+
+/// The last beats of workers, each looked up once for a batch.
+#[derive(Default)]
+struct Beats(HashMap<i64, i64>);
+
+impl Beats {
+    /// Passes a job on whose lease has not run out.
+    fn keep(&mut self, s: &Session<'_>, held: Held) -> Step<Option<Held>> {
+        let Some(worker) = held.worker else { return Ok(None) };
+        let beat_at = match self.0.get(&worker) {
+            Some(beat_at) => *beat_at,
+            None => {
+                let mut look = s.conn.prepare_cached(sql!("worker_beat_at"))?;
+                let beat_at = look.query_row([worker], |row| row.get(0))?;
+                self.0.insert(worker, beat_at);
+                beat_at
+            }
+        };
+        let ends_at = beat_at.saturating_add(held.lease_ms.saturating_mul(1000));
+        Ok((ends_at > s.now).then_some(held))
+    }
 }
 
 fn held(look: &mut CachedStatement<'_>, fence: &Fence) -> Step<Option<Held>> {
@@ -50,6 +78,7 @@ fn held(look: &mut CachedStatement<'_>, fence: &Fence) -> Step<Option<Held>> {
             started_at: row.get(5)?,
             worker: row.get(6)?,
             run_at: row.get(7)?,
+            lease_ms: row.get(8)?,
         })
     });
     Ok(held.optional()?)
@@ -266,7 +295,7 @@ pub(super) fn note(s: &mut Session<'_>, notes: &[Note]) -> Step<Vec<Verdict>> {
     let mut verdicts = Vec::with_capacity(notes.len());
     for Note { fence, progress, event } in notes {
         let seq: Option<i64> = write
-            .query_row((fence.job.0, fence.attempt, fence.token.0, event.is_some(), progress), |row| {
+            .query_row((fence.job.0, fence.attempt, fence.token.0, event.is_some(), progress, s.now), |row| {
                 row.get(0)
             })
             .optional()?;

@@ -40,7 +40,10 @@ pub(super) const MOVED_TO: &str = "moved_to";
 /// How a command is to be treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// Served before everything else: heartbeats.
+    /// Served before everything else, and a commit of nothing else need not wait for the disk: heartbeats. One that
+    /// is lost with the machine only makes leases shorter that were lost with it anyway.
+    Beat,
+    /// Served before everything else.
     First,
     /// In the order of arrival.
     Normal,
@@ -148,7 +151,7 @@ impl Writer {
     {
         // Heartbeats neither wait for room nor take any.
         let _room = match rank {
-            Rank::First => None,
+            Rank::Beat | Rank::First => None,
             Rank::Normal | Rank::Moved => {
                 Some(self.shared.room.acquire().await.map_err(|_| writer_lost(operation))?)
             }
@@ -179,7 +182,7 @@ impl Writer {
             return;
         }
         match command.rank {
-            Rank::First => queue.first.push_back(command),
+            Rank::Beat | Rank::First => queue.first.push_back(command),
             Rank::Normal | Rank::Moved => queue.normal.push_back(command),
         }
         drop(queue);
@@ -325,6 +328,11 @@ fn group(
     finishes: &mut Vec<Finish>,
 ) -> Step<bool> {
     let conn = session.conn;
+    let only_beats = has_only_beats(shared);
+    if session.waits_for_disk == only_beats {
+        connection::wait_for_disk(conn, !only_beats)?;
+        session.waits_for_disk = !only_beats;
+    }
     conn.prepare_cached("begin immediate")?.execute([])?;
     let seen: i64 = conn.prepare_cached("pragma data_version")?.query_row([], |row| row.get(0))?;
     if std::mem::replace(version, seen) != seen {
@@ -336,7 +344,7 @@ fn group(
     let mut woken = false;
     let mut clean = true;
     let until = Instant::now() + GROUP_TIME_MAX;
-    while let Some(command) = next(shared) {
+    while let Some(command) = next(shared, only_beats) {
         if let Some(target) = moved_to.as_deref().filter(|_| command.rank != Rank::Moved) {
             finishes.push((command.work)(session, Some(moved(target))).1);
         } else if clean {
@@ -364,8 +372,17 @@ fn group(
     Ok(woken)
 }
 
-fn next(shared: &Shared) -> Option<Command> {
+fn has_only_beats(shared: &Shared) -> bool {
+    let queue = shared.lock();
+    let beats = queue.first.iter().all(|command| command.rank == Rank::Beat);
+    beats && !queue.first.is_empty() && queue.normal.is_empty()
+}
+
+fn next(shared: &Shared, only_beats: bool) -> Option<Command> {
     let mut queue = shared.lock();
+    if only_beats {
+        return queue.first.pop_front_if(|command| command.rank == Rank::Beat);
+    }
     queue.first.pop_front().or_else(|| queue.normal.pop_front())
 }
 

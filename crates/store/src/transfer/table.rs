@@ -16,11 +16,12 @@ pub(crate) enum Table {
     JobEvent,
     JobParent,
     JobCancel,
+    SourceLink,
 }
 
 impl Table {
     /// In the order in which they are moved: what others refer to comes first.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Kind,
         Self::Lane,
         Self::Worker,
@@ -34,6 +35,7 @@ impl Table {
         Self::JobEvent,
         Self::JobParent,
         Self::JobCancel,
+        Self::SourceLink,
     ];
 
     /// Its name in both stores.
@@ -52,6 +54,7 @@ impl Table {
             Self::JobEvent => "job_event",
             Self::JobParent => "job_parent",
             Self::JobCancel => "job_cancel",
+            Self::SourceLink => "source_link",
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Rule 12 (INV-2): a write whose fence does not match changes nothing and is answered `Stale`.
+//! Rule 12 (INV-2): a write whose fence does not match, or whose lease has run out, changes nothing and is answered
+//! `Stale`.
 
 use super::prelude::*;
 
@@ -32,6 +33,7 @@ pub async fn every_write_with_a_forged_fence_is_stale(f: &Fixture) {
     let claimed = f.claim_one(worker).await;
     for (what, fence) in forgeries(claimed.fence) {
         all_are_stale(f, id, what, fence).await;
+        assert!(!f.store.holds(fence).await.unwrap(), "{what} holds nothing");
     }
     f.done(claimed.fence).await;
 }
@@ -83,6 +85,47 @@ pub async fn every_write_about_a_recovered_job_by_its_old_worker_is_stale(f: &Fi
     let current = f.claim_one(b).await;
     all_are_stale(f, id, "the fence of a lost lease", lost.fence).await;
     f.done(current.fence).await;
+}
+
+pub async fn every_write_after_the_lease_is_stale_though_nobody_took_the_job(f: &Fixture) {
+    let a = f.worker("a").await;
+    let plain = f.enqueue(job()).await;
+    let plain_fence = f.claim_one(a).await.fence;
+    let parent = f.enqueue(keyed("acme")).await;
+    let child = f.enqueue(NewJob { after: vec![parent], ..job() }).await;
+    let parent_fence = f.claim_one(a).await.fence;
+    f.store.note(every_note(parent_fence)).await.unwrap();
+    let unwanted = f.enqueue(job()).await;
+    let unwanted_fence = f.claim_one(a).await.fence;
+    assert_eq!(f.store.cancel(unwanted).await.unwrap(), Cancelled::Requested);
+    f.advance(LEASE);
+    all_are_stale(f, plain, "a lease that has just run out", plain_fence).await;
+    all_are_stale(f, parent, "a lease of a job with events and children", parent_fence).await;
+    all_are_stale(f, unwanted, "a lease of a job that is to be cancelled", unwanted_fence).await;
+    f.is(child, State::Queued, "its parent has not ended").await;
+    let b = f.worker("b").await;
+    assert_eq!(f.claim_ids(b, 10).await.len(), 2, "recovered, but for the one that is cancelled");
+    f.is(unwanted, State::Cancelled, "an operator wanted its end").await;
+}
+
+pub async fn each_settlement_of_a_batch_is_judged_by_its_own_lease(f: &Fixture) {
+    let short = f.enqueue(job()).await;
+    let long = f.enqueue(NewJob { kind: OTHER.into(), ..job() }).await;
+    let (ten, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
+    let a = f.worker_with("a", ten, hour).await;
+    let mut request = claim_request(a, 10);
+    request.kinds[0].lease = ten;
+    request.kinds[1].lease = hour;
+    let claimed = f.claim_as(request).await.jobs;
+    f.advance(ten);
+    let note = |job: &ClaimedJob| Note { fence: job.fence, progress: Some(50), event: None };
+    let told = f.store.note(claimed.iter().map(note).collect()).await.unwrap();
+    assert_eq!(told, [Verdict::Stale, Verdict::Accepted], "of the two notes");
+    let done = |job: &ClaimedJob| Settlement { fence: job.fence, outcome: Outcome::Done { result: None } };
+    let told = f.store.settle(claimed.iter().map(done).collect()).await.unwrap();
+    assert_eq!(told, [Verdict::Stale, Verdict::Accepted], "of the two settlements");
+    f.is(short, State::Processing, "waits to be recovered").await;
+    f.is(long, State::Done, "was within its lease").await;
 }
 
 pub async fn a_retried_job_does_not_know_its_old_fence(f: &Fixture) {

@@ -1,4 +1,5 @@
-//! Rule 15: a beat keeps all leases of a worker alive; a worker that has been given up is told so.
+//! Rule 15: a beat keeps all leases of a worker alive that have not run out, and revives none that has; a worker that
+//! has been given up is told so.
 
 use super::prelude::*;
 
@@ -8,7 +9,7 @@ pub async fn beats_keep_a_job_for_longer_than_its_lease(f: &Fixture) {
     let claimed = f.claim_one(a).await;
     for _ in 0..5 {
         f.advance(LEASE - Duration::from_secs(5));
-        assert_eq!(f.store.beat(a).await.unwrap(), Beat { known: true, cancels: Vec::new() });
+        assert_eq!(f.store.beat(a).await.unwrap(), Beat { known: true, ..Beat::default() });
         f.store.beat(b).await.unwrap();
         f.nothing_for(b, "its worker beats").await;
     }
@@ -36,15 +37,148 @@ pub async fn a_job_is_kept_until_its_lease_ends(f: &Fixture) {
     f.nothing_for(b, "the lease has a millisecond left").await;
 }
 
-pub async fn a_late_beat_saves_a_lease_that_nobody_took(f: &Fixture) {
-    f.enqueue(job()).await;
+pub async fn a_late_beat_does_not_save_a_lease_that_nobody_took(f: &Fixture) {
+    let id = f.enqueue(job()).await;
     let a = f.worker("a").await;
     let claimed = f.claim_one(a).await;
-    f.advance(LEASE * 2);
+    f.advance(LEASE);
+    let recovered = vec![Recovered { job: id, kind: WORK.into(), became: State::Queued }];
+    let told = f.store.beat(a).await.unwrap();
+    assert_eq!(
+        told,
+        Beat { known: true, cancels: Vec::new(), recovered },
+        "the worker lives, its lease does not"
+    );
+    let job = f.job(id).await;
+    assert_eq!((job.state, job.attempt_count, job.crash_count), (State::Queued, 1, 1), "{job:?}");
+    assert_eq!(f.timeline(id).await, "created processing requeued:stale");
+    assert_eq!(f.settle(claimed.fence, Outcome::Done { result: None }).await, Verdict::Stale);
+    assert_eq!(f.store.beat(a).await.unwrap(), Beat { known: true, ..Beat::default() }, "recovered once");
     let b = f.worker("b").await;
-    assert!(f.store.beat(a).await.unwrap().known, "nobody has given it up yet");
-    f.nothing_for(b, "the late beat came first").await;
-    f.done(claimed.fence).await;
+    let again = f.claim_one(b).await;
+    f.done(again.fence).await;
+}
+
+pub async fn a_late_beat_recovers_however_many_jobs_there_are(f: &Fixture) {
+    f.enqueue_all(vec![job(); 2100]).await;
+    let a = f.worker("a").await;
+    let mut held = Vec::new();
+    while held.len() < 2100 {
+        held.extend(f.claim(a, 1000).await.jobs);
+    }
+    f.advance(LEASE);
+    assert_eq!(f.store.beat(a).await.unwrap().recovered.len(), 2100, "none is left to be revived");
+    assert_eq!(f.store.owned(a).await.unwrap(), []);
+    assert_eq!(f.job(held[2099].fence.job).await.state, State::Queued);
+}
+
+pub async fn a_late_beat_keeps_the_leases_that_have_not_run_out(f: &Fixture) {
+    let short = f.enqueue(job()).await;
+    let long = f.enqueue(NewJob { kind: OTHER.into(), ..job() }).await;
+    let (ten, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
+    let a = f.worker_with("a", ten, hour).await;
+    let mut request = claim_request(a, 10);
+    request.kinds[0].lease = ten;
+    request.kinds[1].lease = hour;
+    let claimed = f.claim_as(request).await.jobs;
+    f.advance(ten);
+    let told = f.store.beat(a).await.unwrap();
+    assert_eq!(told.recovered, [Recovered { job: short, kind: WORK.into(), became: State::Queued }]);
+    assert!(!f.store.holds(claimed[0].fence).await.unwrap(), "ten seconds were over");
+    assert!(f.store.holds(claimed[1].fence).await.unwrap(), "an hour was not");
+    f.advance(hour - ten / 2);
+    assert!(f.store.holds(claimed[1].fence).await.unwrap(), "its lease runs from the late beat");
+    f.done(claimed[1].fence).await;
+    f.is(long, State::Done, "was never lost").await;
+}
+
+pub async fn a_late_beat_ends_a_job_that_an_operator_wants_to_end(f: &Fixture) {
+    let id = f.enqueue(job()).await;
+    let a = f.worker("a").await;
+    f.claim_one(a).await;
+    assert_eq!(f.store.cancel(id).await.unwrap(), Cancelled::Requested);
+    f.advance(LEASE);
+    let recovered = vec![Recovered { job: id, kind: WORK.into(), became: State::Cancelled }];
+    let told = f.store.beat(a).await.unwrap();
+    assert_eq!(told, Beat { known: true, cancels: Vec::new(), recovered }, "there is nothing left to stop");
+    assert_eq!(f.timeline(id).await, "created processing cancel:requested cancelled");
+}
+
+pub async fn a_late_claim_saves_nothing_and_gives_full_leases(f: &Fixture) {
+    let first = f.enqueue(job()).await;
+    let a = f.worker("a").await;
+    let lost = f.claim_one(a).await;
+    f.advance(LEASE);
+    let second = f.enqueue(job()).await;
+    let claim = f.claim(a, 10).await;
+    assert_eq!(claim.recovered, [Recovered { job: first, kind: WORK.into(), became: State::Queued }]);
+    assert_eq!(ids(&claim.jobs), [first, second], "the worker itself may run it again");
+    assert!(!f.store.holds(lost.fence).await.unwrap(), "but not as the execution that was lost");
+    f.advance(LEASE - Duration::from_millis(1));
+    for job in &claim.jobs {
+        assert!(f.store.holds(job.fence).await.unwrap(), "the leases run from the claim");
+        f.done(job.fence).await;
+    }
+}
+
+pub async fn racing_beats_of_one_worker_after_its_lease_recover_its_jobs_once(f: &Fixture) {
+    let all = f.enqueue_all(vec![job(); 40]).await;
+    let (a, b) = (f.worker("a").await, f.worker("b").await);
+    assert_eq!(f.claim(a, 40).await.jobs.len(), 40);
+    f.advance(LEASE - Duration::from_secs(1));
+    f.store.beat(b).await.unwrap();
+    f.advance(Duration::from_secs(1));
+    let stores = [f.store.clone(), f.another().await];
+    let recovered = race(8, |number| {
+        let store = stores[number % 2].clone();
+        async move {
+            if number < 4 {
+                return store.beat(a).await.unwrap().recovered;
+            }
+            // Claims nothing, but recovers.
+            let mut request = claim_request(b, 10);
+            request.kinds.retain(|slots| slots.kind == OTHER);
+            store.claim(request).await.unwrap().recovered
+        }
+    })
+    .await;
+    let mut recovered: Vec<JobId> = recovered.into_iter().flatten().map(|one| one.job).collect();
+    recovered.sort();
+    assert_eq!(recovered, all, "each once");
+    assert_eq!(f.store.owned(a).await.unwrap(), [], "and none was revived");
+}
+
+pub async fn an_execution_holds_its_job_until_its_lease_ends(f: &Fixture) {
+    f.enqueue(job()).await;
+    let a = f.worker("a").await;
+    let fence = f.claim_one(a).await.fence;
+    assert!(f.store.holds(fence).await.unwrap(), "just claimed");
+    assert!(f.another().await.holds(fence).await.unwrap(), "as any process sees");
+    f.advance(LEASE - Duration::from_millis(1));
+    assert!(f.store.holds(fence).await.unwrap(), "a millisecond is left");
+    f.store.beat(a).await.unwrap();
+    f.advance(LEASE - Duration::from_millis(1));
+    assert!(f.store.holds(fence).await.unwrap(), "kept by a beat");
+    f.advance(Duration::from_millis(1));
+    assert!(!f.store.holds(fence).await.unwrap(), "over, though nobody took the job");
+    f.store.beat(a).await.unwrap();
+    assert!(!f.store.holds(fence).await.unwrap(), "and not to be revived");
+    let b = f.worker("b").await;
+    let current = f.claim_one(b).await.fence;
+    assert!(!f.store.holds(fence).await.unwrap(), "another has it");
+    assert!(f.store.holds(current).await.unwrap(), "namely this one");
+}
+
+pub async fn an_execution_that_has_ended_holds_nothing(f: &Fixture) {
+    let a = f.worker("a").await;
+    for outcome in every_outcome() {
+        let id = f.enqueue(job()).await;
+        let fence = f.claim_one(a).await.fence;
+        let text = format!("{outcome:?}");
+        f.accept(fence, outcome).await;
+        assert!(!f.store.holds(fence).await.unwrap(), "after {text}");
+        let _ = f.store.cancel(id).await;
+    }
 }
 
 pub async fn a_worker_given_up_is_told_so(f: &Fixture) {
@@ -130,6 +264,7 @@ pub async fn owned_lists_what_is_held(f: &Fixture) {
     f.done(held[0]).await;
     assert_eq!(f.store.owned(a).await.unwrap(), held[1..], "a settled one is not held any more");
     f.expire();
+    assert_eq!(f.store.owned(a).await.unwrap(), [], "one whose lease has run out neither");
     f.store.beat(b).await.unwrap();
     f.claim(b, 10).await;
     assert_eq!(f.store.owned(a).await.unwrap(), [], "a recovered one neither");

@@ -71,17 +71,16 @@ pub async fn the_worker_that_lost_its_job_changes_nothing(f: &Fixture) {
     f.done(current.fence).await;
 }
 
-pub async fn a_settlement_before_anybody_recovered_is_accepted(f: &Fixture) {
+pub async fn an_outcome_that_comes_after_the_lease_is_not_taken_and_the_job_runs_again(f: &Fixture) {
     let id = f.enqueue(job()).await;
     let late = crash(f, "a").await;
-    f.done(late.fence).await;
-    f.is(id, State::Done, "ended by its own worker, late but first").await;
+    assert_eq!(f.settle(late.fence, Outcome::Done { result: None }).await, Verdict::Stale);
+    f.is(id, State::Processing, "waits for somebody to recover it").await;
     let b = f.worker("b").await;
     let claim = f.claim(b, 10).await;
-    assert!(
-        claim.jobs.is_empty() && claim.recovered.is_empty(),
-        "there is nothing left to recover: {claim:?}"
-    );
+    assert_eq!(claim.recovered, [Recovered { job: id, kind: WORK.into(), became: State::Queued }]);
+    f.done(claim.jobs[0].fence).await;
+    assert_eq!(f.timeline(id).await, "created processing requeued:stale processing done");
 }
 
 pub async fn a_job_that_takes_its_workers_down_is_failed(f: &Fixture) {

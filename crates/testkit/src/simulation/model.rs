@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stargate_queue::event;
-use stargate_queue::store::{Outcome, Verdict};
+use stargate_queue::store::Outcome;
 use stargate_queue::{Fence, JobId, Stage, State};
 
 /// A job as the rules see it.
@@ -81,8 +81,9 @@ impl Model {
         job.events.push(event::PROCESSING.to_owned());
     }
 
-    pub(super) fn settle(&mut self, fence: Fence, outcome: &Outcome) -> Verdict {
-        let Some(job) = self.current(fence) else { return Verdict::Stale };
+    /// An execution ended.
+    pub(super) fn settle(&mut self, fence: Fence, outcome: &Outcome) {
+        let Some(job) = self.current(fence) else { return };
         let ended = match outcome {
             Outcome::Done { .. } => Some(State::Done),
             Outcome::Failed { .. } => Some(State::Failed),
@@ -93,7 +94,7 @@ impl Model {
         };
         if let Some(state) = ended {
             self.end(fence.job, state);
-            return Verdict::Accepted;
+            return;
         }
         match outcome {
             Outcome::Retry { .. } => job.events.push(event::REQUEUED_RETRY.to_owned()),
@@ -110,14 +111,13 @@ impl Model {
         }
         to(job, fence.job, State::Queued);
         job.held = None;
-        Verdict::Accepted
     }
 
-    pub(super) fn note(&mut self, fence: Fence, progress: Option<u8>, event: Option<&str>) -> Verdict {
-        let Some(job) = self.current(fence) else { return Verdict::Stale };
+    /// An execution reported something.
+    pub(super) fn note(&mut self, fence: Fence, progress: Option<u8>, event: Option<&str>) {
+        let Some(job) = self.current(fence) else { return };
         job.progress = progress.unwrap_or(job.progress);
         job.events.extend(event.map(ToOwned::to_owned));
-        Verdict::Accepted
     }
 
     /// The lease of a job has ended; what becomes of it.

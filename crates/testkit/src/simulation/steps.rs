@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stargate_queue::store::{
-    Cancelled, ClaimRequest, KindSlots, Note, Once, Outcome, PauseTarget, Settlement, Verdict,
+    Cancelled, ClaimRequest, KindSlots, Note, Once, Outcome, PauseTarget, Recovered, Settlement, Verdict,
 };
 use stargate_queue::{Due, Fence, JobId, LeaseToken, NewJob, Stage, State};
 
@@ -176,7 +176,9 @@ impl World<'_> {
             "slot {slot} asks for {limit} of {kinds:?} {slots:?} in {queues:?}: given {given:?}, recovered {:?}",
             claim.recovered.iter().map(|r| (r.job.0, r.became)).collect::<Vec<_>>()
         ));
-        self.check_recovery(&claim.recovered.iter().map(|r| (r.job, r.became)).collect::<Vec<_>>());
+        self.check_recovery(&claim.recovered, |_| true);
+        self.check_given_up(&claim.recovered);
+        self.recover(&claim.recovered);
         self.check_choice(&given, limit, kinds, queues, slots);
         for job in &claim.jobs {
             self.model.claim(Held { fence: job.fence, slot, lease });
@@ -193,37 +195,59 @@ impl World<'_> {
         claim.jobs.iter().map(|job| job.fence).collect()
     }
 
-    fn check_recovery(&mut self, recovered: &[(JobId, State)]) {
+    /// Of the jobs of these slots all were recovered whose leases have run out, and no other.
+    fn check_recovery(&self, recovered: &[Recovered], slots: impl Fn(usize) -> bool) {
         let now = self.f.now();
-        let mut must: Vec<JobId> = Vec::new();
         for (id, job) in &self.model.jobs {
             let Some(held) = job.held else { continue };
             let slot = &self.slots[held.slot];
-            if now > slot.beat_high + held.lease + RECOVERY_SLACK {
-                must.push(*id);
-            }
-            let may = now >= slot.beat_low + held.lease;
-            let was = recovered.iter().any(|(job, _)| job == id);
+            let was = recovered.iter().any(|recovered| recovered.job == *id);
+            let must = now > slot.beat_high + held.lease + RECOVERY_SLACK && slots(held.slot);
+            assert!(was || !must, "job {id} was not recovered: {held:?} {slot:?}");
+            let may = now >= slot.beat_low + held.lease && slots(held.slot);
             assert!(may || !was, "job {id} was recovered though its lease lasts: {held:?} {slot:?}");
         }
-        for id in must {
-            assert!(recovered.iter().any(|(job, _)| *job == id), "job {id} was not recovered by this claim");
-        }
+    }
+
+    /// What a claim's recovery means for the workers that lost jobs.
+    fn check_given_up(&mut self, recovered: &[Recovered]) {
+        let now = self.f.now();
         for slot in &mut self.slots {
             slot.may_be_gone |= now >= slot.beat_low + LEASE;
         }
-        for (id, became) in recovered {
-            let held = self.model.jobs[id]
-                .held
-                .unwrap_or_else(|| panic!("job {id} was recovered but nobody held it"));
-            let slot = &mut self.slots[held.slot];
-            slot.must_be_gone |= now > slot.beat_high + LEASE;
+        for Recovered { job, .. } in recovered {
+            if let Some(held) = self.model.jobs[job].held {
+                let slot = &mut self.slots[held.slot];
+                slot.must_be_gone |= now > slot.beat_high + LEASE;
+            }
+        }
+    }
+
+    fn recover(&mut self, recovered: &[Recovered]) {
+        let now = self.f.now();
+        for Recovered { job: id, became, .. } in recovered {
+            assert!(self.model.jobs[id].held.is_some(), "job {id} was recovered but nobody held it");
             let expected = self.model.recover(*id);
             assert_eq!(*became, expected, "what became of job {id}");
-            // Recovered jobs are claimable by this very claim.
+            // Recovered jobs are claimable at once.
             let job = self.model.jobs.get_mut(id).expect("recovered above");
             job.stage = Some(Stage::Ready);
             job.run_at = job.run_at.min(now);
+        }
+    }
+
+    /// Rule 12: whether a write with this fence takes effect; `None` when that is open, because it is open which beat
+    /// counts.
+    pub(super) fn verdict(&self, fence: Fence) -> Option<Verdict> {
+        let held = self.model.jobs.get(&fence.job).and_then(|job| job.held);
+        let Some(held) = held.filter(|held| held.fence == fence) else { return Some(Verdict::Stale) };
+        let (now, slot) = (self.f.now(), &self.slots[held.slot]);
+        if now >= slot.beat_high + held.lease {
+            Some(Verdict::Stale)
+        } else if now < slot.beat_low + held.lease {
+            Some(Verdict::Accepted)
+        } else {
+            None
         }
     }
 
@@ -336,7 +360,11 @@ impl World<'_> {
         for (settlement, verdict) in batch.iter().zip(&told) {
             let (fence, outcome) = (settlement.fence, &settlement.outcome);
             self.tell(format!("settle job {} attempt {} {outcome:?}: {verdict:?}", fence.job, fence.attempt));
-            assert_eq!(*verdict, self.model.settle(fence, outcome), "verdict on {outcome:?} for {fence:?}");
+            let expected = self.verdict(fence).unwrap_or(*verdict);
+            assert_eq!(*verdict, expected, "verdict on {outcome:?} for {fence:?}");
+            if *verdict == Verdict::Accepted {
+                self.model.settle(fence, outcome);
+            }
         }
         assert_eq!(told.len(), batch.len(), "one verdict for each settlement");
     }
@@ -387,7 +415,10 @@ impl World<'_> {
         self.tell(format!("{} notes of {fence:?}: {told:?}", notes.len()));
         for (note, verdict) in notes.iter().zip(told) {
             let name = note.event.as_ref().map(|(name, _)| name.as_str());
-            assert_eq!(verdict, self.model.note(fence, note.progress, name), "verdict on {note:?}");
+            assert_eq!(verdict, self.verdict(fence).unwrap_or(verdict), "verdict on {note:?}");
+            if verdict == Verdict::Accepted {
+                self.model.note(fence, note.progress, name);
+            }
         }
     }
 
@@ -400,6 +431,8 @@ impl World<'_> {
         let beat = self.f.store.beat(self.slots[number].id).await.unwrap();
         self.tell(format!("slot {number} beats: {beat:?}"));
         let now = self.f.now();
+        self.check_recovery(&beat.recovered, |slot| beat.known && slot == number);
+        self.recover(&beat.recovered);
         let held = |job: &&ModelJob| job.held.is_some_and(|held| held.slot == number);
         let slot = &mut self.slots[number];
         if beat.known {

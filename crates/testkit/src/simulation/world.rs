@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use stargate_queue::limits::Limit;
-use stargate_queue::store::{JobFilter, Outcome, PAGE_MAX, PauseTarget};
+use stargate_queue::store::{JobFilter, Outcome, PAGE_MAX, PauseTarget, Verdict};
 use stargate_queue::{Fence, Job, JobId, State, WorkerId};
 
 use super::model::Model;
@@ -202,8 +202,15 @@ impl<'a> World<'a> {
             let mut owned = self.f.store.owned(slot.id).await.unwrap();
             owned.sort_by_key(|fence| fence.job);
             let held = self.model.jobs.values().filter_map(|job| job.held).filter(|held| held.slot == number);
-            let expected: Vec<Fence> = held.map(|held| held.fence).collect();
+            let lasts = |fence: &Fence| match self.verdict(*fence) {
+                Some(verdict) => verdict == Verdict::Accepted,
+                None => owned.contains(fence),
+            };
+            let expected: Vec<Fence> = held.map(|held| held.fence).filter(lasts).collect();
             assert_eq!(owned, expected, "what slot {number} holds");
+            for fence in &owned {
+                assert!(self.f.store.holds(*fence).await.unwrap(), "{fence:?} of slot {number} is owned");
+            }
         }
         let running = self.model.running_of_key();
         for key in KEYS {

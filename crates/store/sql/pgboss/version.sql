@@ -1,0 +1,2 @@
+-- Which schema pg-boss has installed.
+select version from pgboss.version

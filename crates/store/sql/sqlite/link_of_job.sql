@@ -1,0 +1,3 @@
+select l.item, l.job_id, l.mark, l.terms, l.stage, j.stage
+from source_link l left join job j on j.id = l.job_id
+where l.source = ?1 and l.job_id = ?2
