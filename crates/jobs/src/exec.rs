@@ -16,17 +16,18 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stargate_artifact::scratch;
 use stargate_base::ErrorClass;
 use stargate_queue::context::Context;
 use stargate_queue::handler::{Failure, Handler, HandlerResult};
 use stargate_queue::job::Json;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::execution::{Execution, Reports, stopped};
 use crate::lines::{Said, Splitter};
+use crate::pipes::{Reader, overhear};
 use crate::process::{Pipes, Process, Spec, StartError};
-use crate::tail::Tail;
 use crate::trace::traceparent;
 
 /// The program failed.
@@ -35,18 +36,10 @@ pub const EXEC_FAILED: &str = "EXEC_FAILED";
 pub const EXEC_NOT_FOUND: &str = "EXEC_NOT_FOUND";
 /// The program's result cannot be kept.
 pub const RESULT_REFUSED: &str = "RESULT_REFUSED";
-/// No scratch directory could be made.
-pub const SCRATCH_UNAVAILABLE: &str = "SCRATCH_UNAVAILABLE";
 
-/// How much of a program's stderr is kept with a failure.
-pub const STDERR_BYTES_MAX: usize = 64 << 10;
 /// How long a program has between SIGTERM and SIGKILL by default.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Output that arrives later than this after the program's end belongs to something that escaped its group.
-const DRAIN_QUIET: Duration = Duration::from_millis(250);
-/// A pipe holds at most so much; what comes after that was not written by the program.
-const DRAIN_BYTES_MAX: usize = 1 << 20;
 /// How long the last reports of a stopped program may take.
 const DRAIN_STOPPED: Duration = Duration::from_millis(500);
 
@@ -70,9 +63,7 @@ pub struct Exec {
     /// longer grace than that is cut short by it.
     pub grace: Duration,
     /// Each execution gets a fresh directory below this one, deleted when it succeeds.
-    pub scratch_root: PathBuf,
-    /// Whether the directory stays after a success as well.
-    pub keep_scratch: bool,
+    pub scratch: scratch::Root,
 }
 
 impl std::fmt::Debug for Exec {
@@ -86,16 +77,15 @@ impl std::fmt::Debug for Exec {
 }
 
 impl Exec {
-    /// A program with an empty environment and its scratch directories below `scratch_root`.
-    pub fn new(command: Vec<String>, scratch_root: impl Into<PathBuf>) -> Self {
+    /// A program with an empty environment and its scratch directories below `scratch`.
+    pub fn new(command: Vec<String>, scratch: scratch::Root) -> Self {
         Self {
             command,
             working_dir: None,
             env: BTreeMap::new(),
             inherited: Vec::new(),
             grace: GRACE,
-            scratch_root: scratch_root.into(),
-            keep_scratch: false,
+            scratch,
         }
     }
 
@@ -107,16 +97,25 @@ impl Exec {
                 "the command is empty; name a program",
             ));
         };
-        let scratch = scratch_make(&self.scratch_root, execution).await?;
-        let env = self.environment(execution, &scratch);
+        let scratch = crate::execution::scratch(&self.scratch, execution).await?;
+        let env = self.environment(execution, scratch.path());
         let spec = Spec { program, args, working_dir: self.working_dir.as_deref(), env };
-        let (process, pipes) = Process::start(&spec).map_err(not_started)?;
-        let ended = supervise(process, pipes, execution, self.grace, reports).await?;
-        let result = ended.into_result()?;
-        if !self.keep_scratch {
-            scratch_remove(&scratch).await;
+        let result = self.run_program(&spec, execution, reports).await;
+        match &result {
+            Ok(_) => scratch.succeeded().await,
+            Err(_) => drop(scratch.failed().await),
         }
-        Ok(result)
+        result
+    }
+
+    async fn run_program<R: Reports>(
+        &self,
+        spec: &Spec<'_>,
+        execution: &Execution<'_>,
+        reports: &R,
+    ) -> HandlerResult {
+        let (process, pipes) = Process::start(spec).map_err(not_started)?;
+        supervise(process, pipes, execution, self.grace, reports).await?.into_result()
     }
 
     /// Later entries win, so a configuration cannot pretend to be another job.
@@ -279,74 +278,6 @@ async fn report<R: Reports>(said: &mut Vec<Said>, output: &mut Output, reports: 
             Said::Result(result) => *output = Output { result: Some(result), refused: None },
             Said::BadResult(problem) => *output = Output { result: None, refused: Some(problem) },
         }
-    }
-}
-
-async fn overhear(mut stderr: impl AsyncRead + Unpin, exited: &CancellationToken) -> Option<String> {
-    let mut tail = Tail::new(STDERR_BYTES_MAX);
-    let mut reader = Reader::default();
-    while let Some(bytes) = reader.next(&mut stderr, exited).await {
-        tail.push(bytes);
-    }
-    tail.text()
-}
-
-/// Reads a pipe until it ends, or until the program has exited and the pipe is empty: something that escaped the
-/// group may hold it open for ever.
-struct Reader {
-    buffer: Box<[u8]>,
-    after_exit: usize,
-}
-
-impl Default for Reader {
-    fn default() -> Self {
-        Self { buffer: vec![0; 8192].into_boxed_slice(), after_exit: 0 }
-    }
-}
-
-impl Reader {
-    async fn next(
-        &mut self,
-        pipe: &mut (impl AsyncRead + Unpin),
-        exited: &CancellationToken,
-    ) -> Option<&[u8]> {
-        let quiet = async {
-            exited.cancelled().await;
-            tokio::time::sleep(DRAIN_QUIET).await;
-        };
-        let read = tokio::select! {
-            biased;
-            read = pipe.read(&mut self.buffer) => read.unwrap_or(0),
-            () = quiet => 0,
-        };
-        if exited.is_cancelled() {
-            self.after_exit += read;
-        }
-        (read > 0 && self.after_exit <= DRAIN_BYTES_MAX).then(|| &self.buffer[..read])
-    }
-}
-
-/// A fresh directory: an attempt that a shutdown gave back runs under the same number again.
-async fn scratch_make(root: &Path, execution: &Execution<'_>) -> Result<PathBuf, Failure> {
-    let (root, prefix) = (root.to_owned(), format!("{}-{}-", execution.job, execution.attempt));
-    let make = move || -> std::io::Result<PathBuf> {
-        std::fs::create_dir_all(&root)?;
-        let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in(std::path::absolute(&root)?)?;
-        Ok(dir.keep())
-    };
-    let made = tokio::task::spawn_blocking(make).await.map_err(std::io::Error::other).flatten();
-    made.map_err(|error| {
-        let message = format!("cannot make a scratch directory: {error}");
-        Failure::new(SCRATCH_UNAVAILABLE, ErrorClass::RetryableTransient, message)
-    })
-}
-
-/// The work is done and must not fail for a leftover; `scratch gc` gets it later.
-async fn scratch_remove(path: &Path) {
-    if let Err(error) = tokio::fs::remove_dir_all(path).await
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %path.display(), %error, "a scratch directory could not be removed");
     }
 }
 

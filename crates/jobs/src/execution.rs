@@ -5,10 +5,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
+use stargate_artifact::scratch::{self, Scratch};
 use stargate_queue::context::Context;
 use stargate_queue::handler::Failure;
 use stargate_queue::job::JobId;
 use tokio_util::sync::CancellationToken;
+
+/// How much of a timeline is looked through for something that stands near its begin.
+const EARLIER_MAX: u32 = 100;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -44,6 +48,10 @@ pub(crate) trait Reports: Sync {
     fn progress(&self, percent: u8) -> impl Future<Output = ()> + Send;
     /// Something for the timeline.
     fn event(&self, name: &str, data: &Value) -> impl Future<Output = ()> + Send;
+    /// The data of the first event of that name in the timeline, which an earlier attempt may have left.
+    fn earlier(&self, name: &str) -> impl Future<Output = Option<Value>> + Send;
+    /// Whether the execution still holds its job, asked before anything outside the store becomes visible.
+    fn holds(&self) -> impl Future<Output = bool> + Send;
 }
 
 impl Reports for Context {
@@ -54,6 +62,39 @@ impl Reports for Context {
     async fn event(&self, name: &str, data: &Value) {
         Context::event(self, name, data).await;
     }
+
+    async fn earlier(&self, name: &str) -> Option<Value> {
+        let events = self.store().events(self.job(), 0, EARLIER_MAX).await.ok()?;
+        let event = events.into_iter().find(|event| event.event == name)?;
+        serde_json::from_str(event.data.get()).ok()
+    }
+
+    async fn holds(&self) -> bool {
+        Context::holds(self).await
+    }
+}
+
+/// No scratch directory could be made, or it could not be written.
+pub(crate) const SCRATCH_UNAVAILABLE: &str = "SCRATCH_UNAVAILABLE";
+
+/// A scratch directory for an execution.
+pub(crate) async fn scratch(root: &scratch::Root, execution: &Execution<'_>) -> Result<Scratch, Failure> {
+    root.enter(&execution.job.to_string(), execution.attempt).await.map_err(|error| {
+        let class = error.class();
+        Failure::new(SCRATCH_UNAVAILABLE, class, chain(&error))
+    })
+}
+
+/// An error with all its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        message.push_str(": ");
+        message.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    message
 }
 
 /// The answer of a handler that was asked to stop. The engine knows why it asked and records that.

@@ -244,7 +244,7 @@ fn verdict(status: StatusCode) -> Verdict {
 }
 
 /// `Retry-After`: seconds or an HTTP date. A date in the past says nothing: it is as likely a wrong clock.
-fn retry_delay(text: &str, now: Timestamp) -> Option<Duration> {
+pub(crate) fn retry_delay(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX));

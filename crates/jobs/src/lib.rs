@@ -1,5 +1,6 @@
 //! The kinds that ship with Stargate, and the two ways to handle a kind without writing Rust.
 //!
+//! - [`clip`]: cuts a part out of a recording with ffmpeg and publishes it.
 //! - [`exec`]: a program is started for each execution; the payload is its stdin, its stdout reports back.
 //! - [`http`]: a server is called for each execution, with a signed body if it wants one.
 //! - [`purge`]: `jobs:purge_completed`, which keeps the history from growing without end.
@@ -8,10 +9,14 @@
 //! outlives its execution, whether that ends by itself, by the timeout, by being dropped, or by the death of the
 //! whole worker.
 
+mod address;
+pub mod clip;
 pub mod exec;
 mod execution;
+mod fetch;
 pub mod http;
 mod lines;
+mod pipes;
 pub mod process;
 pub mod purge;
 mod tail;

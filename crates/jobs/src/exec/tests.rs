@@ -7,6 +7,7 @@ use serde_json::Value;
 use stargate_queue::job::JobId;
 
 use super::*;
+use crate::pipes::STDERR_BYTES_MAX;
 
 /// What a script reported.
 #[derive(Default)]
@@ -19,6 +20,14 @@ impl Reports for Heard {
 
     async fn event(&self, name: &str, data: &Value) {
         self.0.lock().unwrap().push(format!("{name} {data}"));
+    }
+
+    async fn earlier(&self, _: &str) -> Option<Value> {
+        None
+    }
+
+    async fn holds(&self) -> bool {
+        true
     }
 }
 
@@ -42,8 +51,12 @@ fn shell(script: &str) -> Vec<String> {
     ["sh", "-c", script].map(str::to_owned).to_vec()
 }
 
+fn root(dir: &Path, keep_on_success: bool) -> scratch::Root {
+    scratch::Root::new(dir.join("scratch"), scratch::Limits::default(), keep_on_success)
+}
+
 fn exec(command: Vec<String>, scratch: &Path) -> Exec {
-    let mut exec = Exec::new(command, scratch.join("scratch"));
+    let mut exec = Exec::new(command, root(scratch, false));
     exec.inherited = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     exec.grace = Duration::from_millis(200);
     exec
@@ -189,7 +202,11 @@ async fn scratch_is_deleted_on_success_and_kept_on_failure() {
 #[tokio::test]
 async fn scratch_is_kept_on_success_when_asked_for() {
     let script = r#"echo data > "$STARGATE_SCRATCH/file""#;
-    let ran = run_with(shell(script), "{}", |exec| exec.keep_scratch = true).await;
+    let ran = run_with(shell(script), "{}", |exec| {
+        let dir = exec.scratch.path().parent().unwrap().to_owned();
+        exec.scratch = root(&dir, true);
+    })
+    .await;
     assert!(ran.result.is_ok(), "{:?}", ran.result);
     assert_eq!(scratch_entries(&ran), 1);
 }

@@ -10,7 +10,7 @@ use stargate_queue::{Profile, State};
 use crate::fixture::{Fixture, exec, profile, result};
 
 /// Waits until no process of the group is left that is not a zombie.
-async fn group_gone(group: &str) {
+pub(crate) async fn group_gone(group: &str) {
     let deadline = Instant::now() + Duration::from_secs(10);
     let alive = || {
         std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stargate_artifact::scratch;
 use stargate_base::{Backoff, Tasks};
 use stargate_jobs::exec::Exec;
 use stargate_queue::{Job, JobId, NewJob, Pool, PoolConfig, Profile, Registry, SharedStore, State};
@@ -22,9 +23,13 @@ pub(crate) fn profile() -> Profile {
     Profile { backoff, max_attempts: 3, timeout: Duration::from_secs(30), ..Profile::default() }
 }
 
+pub(crate) fn scratch(dir: &Path) -> scratch::Root {
+    scratch::Root::new(dir.join("scratch"), scratch::Limits::default(), false)
+}
+
 pub(crate) fn exec(dir: &Path, script: &str) -> Arc<Exec> {
     let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let mut exec = Exec::new(command, dir.join("scratch"));
+    let mut exec = Exec::new(command, scratch(dir));
     exec.inherited = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
     exec.grace = Duration::from_millis(200);
     Arc::new(exec)

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
+mod clip;
 mod exec;
 mod fixture;
 mod http;

@@ -1,0 +1,6 @@
+//! Real ffmpeg on real files, without an engine.
+
+mod cutting;
+mod fixture;
+mod hostile;
+mod publishing;
