@@ -64,6 +64,27 @@ pub(crate) fn logged(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Starts a program that stays, with its output in a file; its process id.
+pub(crate) fn background(command: &mut Command, log: &Path) -> Result<u32> {
+    let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    let copy = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
+    command.stdin(Stdio::null()).stdout(file).stderr(copy);
+    let child = command.spawn().with_context(|| format!("cannot start {}", name(command)))?;
+    Ok(child.id())
+}
+
+/// Whether a process runs. One that has ended and that its parent has not asked about does not.
+pub(crate) fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which is in parentheses and may contain anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Whether a process was started in this folder and still works there.
+pub(crate) fn runs_in(pid: u32, folder: &Path) -> bool {
+    fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|there| there == folder)
+}
+
 /// The last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
@@ -94,6 +115,18 @@ mod tests {
         fs::remove_file(&log).unwrap();
         assert!(error.ends_with("100\nthe reason"), "{error}");
         assert!(!error.contains("\n50\n"), "the whole log was shown: {error}");
+    }
+
+    #[test]
+    fn a_process_runs_until_it_is_killed_even_if_nobody_waits_for_it() {
+        let log = std::env::temp_dir().join(format!("xtask-sleep-{}", std::process::id()));
+        let pid = background(command("sleep").arg("100").current_dir("/"), &log).unwrap();
+        fs::remove_file(&log).unwrap();
+        assert!(is_running(pid) && runs_in(pid, Path::new("/")) && !runs_in(pid, Path::new("/tmp")));
+        assert!(succeeds(command("kill").arg(pid.to_string())).unwrap());
+        while is_running(pid) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

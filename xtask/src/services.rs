@@ -1,14 +1,18 @@
 //! `cargo xtask services`: the servers that tests need, private and thrown away afterwards.
 //!
-//! Everything lies in one temporary folder: a Postgres cluster on a free port and a PgBouncer in transaction mode
-//! in front of it. `run`, `test` and `bench` hold a [`Session`]: a second process, the guard, starts the servers,
-//! waits for the end of a pipe that only the first one holds, and then cleans up. So nothing stays behind whether
-//! the command ends well, fails, is interrupted or is killed.
+//! Everything lies in one temporary folder: a Postgres cluster on a free port, a PgBouncer in transaction mode in
+//! front of it, and an S3 server. `run`, `test` and `bench` hold a [`Session`]: a second process, the guard, starts
+//! the servers, waits for the end of a pipe that only the first one holds, and then cleans up. So nothing stays
+//! behind whether the command ends well, fails, is interrupted or is killed. Programs come from Debian, and what
+//! Debian does not have is kept in `target/services`.
 
 mod account;
+mod cache;
 mod packages;
+mod pgboss;
 mod pgbouncer;
 mod postgres;
+mod seaweedfs;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,8 +50,22 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
             code
         }
         // Not for people: see `Session`.
-        ["guard"] => guard(),
+        ["guard", weed] => guard(Path::new(weed)),
         _ => bail!("usage: cargo xtask services start | stop | run -- COMMAND…"),
+    }
+}
+
+/// The programs that tests and servers need, installed.
+struct Programs {
+    weed: PathBuf,
+    /// What tests read about programs that they run themselves.
+    variables: Variables,
+}
+
+impl Programs {
+    fn install() -> Result<Self> {
+        packages::install_missing()?;
+        Ok(Self { weed: seaweedfs::install()?, variables: pgboss::install()? })
     }
 }
 
@@ -60,16 +78,17 @@ pub(crate) struct Session {
 impl Session {
     /// Installs what is missing and starts the servers.
     pub(crate) fn start() -> Result<Self> {
-        packages::install_missing()?;
+        let programs = Programs::install()?;
         let mut guard = process::command(std::env::current_exe().context("cannot find this program")?)
             .args(["services", "guard"])
+            .arg(&programs.weed)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0) // out of reach of the terminal's Ctrl-C
             .spawn()
             .context("cannot start the guard of the services")?;
         let answer = guard.stdout.take().context("the guard has no output")?;
-        let mut variables = Variables::new();
+        let mut variables = programs.variables;
         for line in BufReader::new(answer).lines() {
             let line = line.context("cannot hear the guard of the services")?;
             if line == READY {
@@ -99,10 +118,10 @@ impl Session {
 
 /// Starts the servers, tells the process that started us how to reach them, waits until that process is gone or
 /// done, and cleans up. An interrupt while they are starting is therefore only heeded when they have started.
-fn guard() -> Result<ExitCode> {
+fn guard(weed: &Path) -> Result<ExitCode> {
     let account = Account::for_servers()?;
     let folder = create_folder(&account)?;
-    let started = start_servers(&folder, &account).inspect(|variables| {
+    let started = start_servers(&folder, &account, weed).inspect(|variables| {
         let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         // Nobody may be there any more to read it, which is what the next line finds out.
         let _ = std::io::stdout().write_all(format!("{lines}{READY}\n").as_bytes());
@@ -119,13 +138,14 @@ fn start_in_background() -> Result<ExitCode> {
         print_exports(&variables);
         return Ok(ExitCode::SUCCESS);
     }
-    packages::install_missing()?;
+    let programs = Programs::install()?;
     let account = Account::for_servers()?;
     let folder = create_folder(&account)?;
-    let variables = start_servers(&folder, &account).or_else(|error| {
+    let mut variables = start_servers(&folder, &account, &programs.weed).or_else(|error| {
         stop_servers(&folder)?;
         Err(error)
     })?;
+    variables.extend(programs.variables);
     write_note(&folder, &variables)?;
     eprintln!("running in {}; 'cargo xtask services stop' ends it", folder.display());
     print_exports(&variables);
@@ -144,18 +164,19 @@ fn stop_in_background() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn start_servers(folder: &Path, account: &Account) -> Result<Variables> {
-    // Both ports are held until both are known, so that they differ.
-    let (first, second) = (free_port()?, free_port()?);
-    let (postgres_port, pgbouncer_port) = (first.local_addr()?.port(), second.local_addr()?.port());
-    drop((first, second));
+fn start_servers(folder: &Path, account: &Account, weed: &Path) -> Result<Variables> {
+    let [postgres_port, pgbouncer_port, s3_ports @ ..] = free_ports::<{ 2 + seaweedfs::PORTS }>()?;
+    // The slowest first: it starts while the others do.
+    let s3 = seaweedfs::start(folder, weed, s3_ports)?;
     postgres::start(folder, account, postgres_port)?;
     pgbouncer::start(folder, account, pgbouncer_port, postgres_port)?;
     let url = |port: u16| format!("postgres://postgres@127.0.0.1:{port}/postgres");
-    Ok(Variables::from([
+    let mut variables = Variables::from([
         (POSTGRES_URL.to_owned(), url(postgres_port)),
         (PGBOUNCER_URL.to_owned(), url(pgbouncer_port)),
-    ]))
+    ]);
+    variables.extend(s3.wait()?);
+    Ok(variables)
 }
 
 fn stop_servers(folder: &Path) -> Result<()> {
@@ -167,7 +188,8 @@ fn stop_servers(folder: &Path) -> Result<()> {
         return Ok(());
     }
     let account = Account::for_servers()?;
-    let stopped = pgbouncer::stop(folder).and(postgres::stop(folder, &account));
+    let stopped = [seaweedfs::stop(folder), pgbouncer::stop(folder), postgres::stop(folder, &account)];
+    let stopped: Result<()> = stopped.into_iter().collect();
     stopped.with_context(|| format!("the services in {} are still running", folder.display()))?;
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
@@ -179,8 +201,16 @@ fn create_folder(account: &Account) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn free_port() -> Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")
+/// Ports that nobody uses at this moment. All are held until all are known, so that they differ.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut ports = [0; N];
+    let mut held = Vec::new();
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
+        *port = listener.local_addr().context("a bound socket has no address")?.port();
+        held.push(listener);
+    }
+    Ok(ports)
 }
 
 fn print_exports(variables: &Variables) {

@@ -1,4 +1,4 @@
-//! Installs the Debian packages of the servers when they are missing.
+//! Installs the Debian packages of the servers and programs that tests need, when they are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::account::is_root;
+use super::seaweedfs;
 use crate::process;
 
 /// Where Debian keeps the server's programs, one folder for each version.
@@ -61,6 +62,15 @@ fn missing() -> Vec<&'static str> {
     }
     if process::find("pgbouncer").is_none() {
         missing.push("pgbouncer");
+    }
+    if process::find("ffmpeg").is_none() || process::find("ffprobe").is_none() {
+        missing.push("ffmpeg");
+    }
+    if seaweedfs::pip_is_missing() {
+        missing.push("python3-pip");
+    }
+    if process::find("npm").is_none() {
+        missing.push("npm");
     }
     missing
 }
