@@ -5,7 +5,9 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop where it is")]
 
+mod clip;
 mod growth;
+mod heartbeat;
 mod latency;
 mod noop;
 mod raw;
@@ -64,6 +66,30 @@ enum Command {
         #[arg(long, default_value_t = 50_000)]
         jobs: usize,
     },
+    /// One beat of a worker with many jobs in flight, on both stores.
+    Heartbeat {
+        /// A server on which a database may be made.
+        #[arg(long, env = "STARGATE_TEST_POSTGRES_URL")]
+        url: String,
+        /// Jobs in flight.
+        #[arg(long, default_value_t = 1000)]
+        jobs: usize,
+        /// Beats in each run.
+        #[arg(long, default_value_t = 1000)]
+        beats: usize,
+    },
+    /// A clip job beside the bare ffmpeg run of the same cut.
+    Clip {
+        /// The program ffmpeg.
+        #[arg(long, env = "STARGATE_TEST_FFMPEG", default_value = "ffmpeg")]
+        ffmpeg: String,
+        /// The program ffprobe.
+        #[arg(long, env = "STARGATE_TEST_FFPROBE", default_value = "ffprobe")]
+        ffprobe: String,
+        /// Runs; the median is reported.
+        #[arg(long, default_value_t = 9)]
+        repeats: usize,
+    },
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -76,6 +102,8 @@ async fn main() -> Result<()> {
         Command::Sqlite { jobs, repeats } => throughput::sqlite(jobs, repeats).await,
         Command::Growth { store, jobs } => growth::run(&store, jobs).await,
         Command::Scale { store, jobs } => scale::run(&store, jobs).await,
+        Command::Heartbeat { url, jobs, beats } => heartbeat::run(&url, jobs, beats).await,
+        Command::Clip { ffmpeg, ffprobe, repeats } => clip::run(&ffmpeg, &ffprobe, repeats).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

@@ -7,12 +7,12 @@ use crate::report::{Goal, line, median};
 use crate::{latency, noop, raw};
 
 /// What the database has done so far.
-struct Cost {
+pub(crate) struct Cost {
     wal_bytes: f64,
-    commits: f64,
+    pub(crate) commits: f64,
 }
 
-async fn cost(client: &Client) -> Result<Cost> {
+pub(crate) async fn cost(client: &Client) -> Result<Cost> {
     // Statistics of other sessions arrive late; asking for a snapshot of our own would see old ones.
     client.batch_execute("select pg_stat_force_next_flush()").await?;
     let row = client
@@ -33,10 +33,7 @@ async fn settle_tables(client: &Client) -> Result<()> {
 
 /// Postgres, beside the raw client, alternating.
 pub(crate) async fn postgres(url: &str, jobs: usize, repeats: usize) -> Result<()> {
-    let admin = raw::connect(url).await?;
-    admin.batch_execute("drop database if exists stargate_bench with (force)").await?;
-    admin.batch_execute("create database stargate_bench").await?;
-    let url = database(url, "stargate_bench");
+    let url = fresh_database(url).await?;
     let client = raw::connect(&url).await?;
     let (mut raw_insert, mut raw_drain, mut insert, mut drain) = (vec![], vec![], vec![], vec![]);
     let (mut wal, mut commits) = (vec![], vec![]);
@@ -109,6 +106,14 @@ pub(crate) async fn sqlite(jobs: usize, repeats: usize) -> Result<()> {
     let store = format!("sqlite:{}", folder.path().join("bench.db").display());
     latency::in_process(&store, &Goal::AtMost(1.0)).await?;
     latency::across_processes(&store, &Goal::None, &Goal::AtMost(10.0)).await
+}
+
+/// Makes the database `stargate_bench` anew; answers its URL.
+pub(crate) async fn fresh_database(url: &str) -> Result<String> {
+    let admin = raw::connect(url).await?;
+    admin.batch_execute("drop database if exists stargate_bench with (force)").await?;
+    admin.batch_execute("create database stargate_bench").await?;
+    Ok(database(url, "stargate_bench"))
 }
 
 /// The same URL with another database.

@@ -1,12 +1,18 @@
 //! Puts the parts together: opens the store, makes handlers of the configuration, tells the store about them.
 
+mod runtime;
+
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch_with};
+use stargate_artifact::scratch::Root;
+use stargate_base::Tasks;
 use stargate_jobs::exec::Exec;
 use stargate_jobs::http::{self, Http};
-use stargate_jobs::{process, purge};
+use stargate_jobs::{clip, process, purge};
 use stargate_queue::handler::{Handler, Registry};
+use stargate_queue::kind::KindSpec;
 use stargate_queue::pool::PoolConfig;
 use stargate_queue::pressure::PressureConfig;
 use stargate_queue::schedule::Schedule;
@@ -70,24 +76,46 @@ fn make_home(home: &Path, path: &Path) -> Result<()> {
     })
 }
 
-/// The built-in kinds and those of the configuration.
-pub(crate) fn registry(settings: &Settings) -> Result<Registry> {
+/// What the store is told about the kinds; needs nothing that only a worker has.
+pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
+    let mut built_in = Registry::new();
+    purge::register(&mut built_in)?;
+    let mut specs = built_in.specs();
+    specs.push(KindSpec::new(clip::KIND, &runtime::clip_profile(settings))?);
+    for kind in &settings.plans.kinds {
+        specs.push(KindSpec::new(&kind.name, &kind.profile)?);
+    }
+    Ok(specs)
+}
+
+/// The built-in kinds and those of the configuration, with what does their work.
+pub(crate) fn registry(settings: &Settings, scratch: &Root, tasks: &Tasks) -> Result<Registry> {
     let mut registry = Registry::new();
     purge::register(&mut registry)?;
+    match clip_lacks(settings) {
+        None => {
+            let profile = runtime::clip_profile(settings);
+            registry.register(clip::KIND, profile, runtime::clip(settings, scratch, tasks)?)?;
+        }
+        // Clips wait for a worker that can make them, instead of failing here.
+        Some(program) => tracing::warn!(
+            program = %program.display(),
+            "cannot be run, so this worker makes no clips; install ffmpeg or name it with clip.ffmpeg and clip.ffprobe"
+        ),
+    }
     let client = http::client().map_err(|error| Failure::input(chain(&error)))?;
     for kind in &settings.plans.kinds {
-        registry.register(&kind.name, kind.profile.clone(), handler(settings, kind, &client)?)?;
+        registry.register(&kind.name, kind.profile.clone(), handler(kind, scratch, &client)?)?;
     }
     Ok(registry)
 }
 
-fn handler(settings: &Settings, kind: &KindPlan, client: &reqwest::Client) -> Result<Arc<dyn Handler>> {
+fn handler(kind: &KindPlan, scratch: &Root, client: &reqwest::Client) -> Result<Arc<dyn Handler>> {
     match &kind.handler {
         HandlerPlan::Exec { command, working_dir, env } => {
-            let mut exec = Exec::new(command.clone(), scratch_root(settings));
+            let mut exec = Exec::new(command.clone(), scratch.clone());
             exec.working_dir.clone_from(working_dir);
             exec.env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
-            exec.keep_scratch = settings.worker.keep_scratch;
             exec.inherited = process::inherited(std::env::vars_os());
             Ok(Arc::new(exec))
         }
@@ -103,15 +131,9 @@ fn handler(settings: &Settings, kind: &KindPlan, client: &reqwest::Client) -> Re
     }
 }
 
-/// Programs run in other directories, so the path has to be absolute.
-fn scratch_root(settings: &Settings) -> std::path::PathBuf {
-    let home = std::path::absolute(&settings.home).unwrap_or_else(|_| settings.home.clone());
-    home.join("scratch")
-}
-
 /// Tells the store about kinds, limits and schedules of the configuration.
-pub(crate) async fn announce(store: &dyn Store, settings: &Settings, registry: &Registry) -> Result<()> {
-    store.kinds_register(registry.specs()).await?;
+pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<()> {
+    store.kinds_register(specs(settings)?).await?;
     for limit in &settings.plans.limits {
         store.limit_set(limit.clone()).await?;
     }
@@ -183,6 +205,7 @@ pub(crate) fn pool_config(worker: &Worker) -> PoolConfig {
             high_watermark: worker.high_watermark,
             load_threshold: worker.load_threshold,
             pause_interval: worker.pause_interval,
+            ..PressureConfig::default()
         },
         ..PoolConfig::default()
     }

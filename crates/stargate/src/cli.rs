@@ -155,6 +155,9 @@ pub(crate) enum Command {
     Store(cmd::store::StoreCommand),
     /// Remove finished jobs beyond their retention
     Purge(cmd::purge::Purge),
+    /// What executions left behind in their scratch directories
+    #[command(subcommand)]
+    Scratch(cmd::scratch::ScratchCommand),
     /// Check everything a support engineer would ask for
     #[command(after_help = "Exits 1 when a check fails, so it can gate a deployment.")]
     Doctor,

@@ -13,6 +13,7 @@ pub(crate) mod migrate;
 pub(crate) mod purge;
 pub(crate) mod queue;
 pub(crate) mod schedule;
+pub(crate) mod scratch;
 pub(crate) mod serve;
 pub(crate) mod store;
 pub(crate) mod workers;

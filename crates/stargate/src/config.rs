@@ -1,10 +1,13 @@
 //! The effective settings: flags over environment over `stargate.toml` over defaults, checked as a whole.
 
+pub(crate) mod artifacts_url;
 pub(crate) mod catalogue;
 pub(crate) mod file;
 pub(crate) mod interval;
 pub(crate) mod kinds;
 pub(crate) mod layer;
+pub(crate) mod runtime;
+pub(crate) mod size;
 pub(crate) mod store_url;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +49,10 @@ pub(crate) struct Settings {
     pub(crate) store: StoreUrl,
     pub(crate) listen_dsn: Option<Secret>,
     pub(crate) worker: Worker,
+    pub(crate) artifacts: runtime::Artifacts,
+    pub(crate) clip: runtime::Clip,
+    pub(crate) scratch: runtime::Scratch,
+    pub(crate) pgboss: Option<runtime::Pgboss>,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     pub(crate) namespace: String,
@@ -89,7 +96,8 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     // The file's text is checked here, because its type is still plain text.
     let file_store = parsed(&file.store, source.as_ref(), "store", store_url::parse)?;
     let store = layers.pick(&catalogue::STORE, given_store, &file_store, same, default_store)?;
-    let listen_dsn = layers.find(&catalogue::LISTEN_DSN, None, &file.listen_dsn, Secret::new)?;
+    let listen_dsn = secret(&layers, &file.listen_dsn, "listen_dsn")?;
+    let listen_dsn = layers.find(&catalogue::LISTEN_DSN, None, &listen_dsn, same)?;
     let worker = worker(&mut layers, &flags, &file)?;
     let default_listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
     let api_listen =
@@ -100,6 +108,10 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let log_format = layers.pick(&catalogue::LOG_FORMAT, flags.log, &file_format, same, LogFormat::Human)?;
     let log_filter = layers.pick(&catalogue::LOG_FILTER, None, &file.log.filter, same, String::new())?;
     let attempts = layers.pick(&catalogue::MAX_ATTEMPTS, None, &file.worker.max_attempts, same, 5)?;
+    let artifacts = runtime::artifacts(&mut layers, &file, &home)?;
+    let clip = runtime::clip(&mut layers, &file, attempts)?;
+    let scratch = runtime::scratch(&mut layers, &file, &home)?;
+    let pgboss = runtime::pgboss(&mut layers, &file)?;
     let mut shown = layers.shown;
     let plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
@@ -110,6 +122,10 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         store,
         listen_dsn,
         worker,
+        artifacts,
+        clip,
+        scratch,
+        pgboss,
         api_listen,
         max_depth,
         namespace,
@@ -166,7 +182,6 @@ fn check_lease(layers: &Layers<'_>, file: &File, heartbeat: Duration, lease: Dur
     if lease >= heartbeat * 2 {
         return Ok(());
     }
-    let origin = |key: &str| layers.shown.iter().find(|s| s.key == key).map(|s| &s.origin);
     let problem = format!(
         "is {}, less than two heartbeats of {}; allowed are {} and more",
         interval::show(lease),
@@ -175,7 +190,7 @@ fn check_lease(layers: &Layers<'_>, file: &File, heartbeat: Duration, lease: Dur
     );
     let help =
         "set worker.lease (LEASE_TIMEOUT_SEC) to at least twice worker.heartbeat (HEARTBEAT_INTERVAL_SEC)";
-    let failure = match (origin("worker.lease"), layers.source, &file.worker.lease) {
+    let failure = match (layers.origin("worker.lease"), layers.source, &file.worker.lease) {
         (Some(Origin::File { .. }), Some(source), Some(given)) => {
             source.refuse(given.span(), "worker.lease", &problem)
         }
@@ -211,5 +226,13 @@ fn parsed<T>(
 ) -> Result<file::Given<T>> {
     let (Some(given), Some(source)) = (given, source) else { return Ok(None) };
     let value = read(given.get_ref()).map_err(|problem| source.refuse(given.span(), key, &problem))?;
+    Ok(Some(toml::Spanned::new(given.span(), value)))
+}
+
+/// A secret of the file, which may name an environment variable instead.
+fn secret(layers: &Layers<'_>, given: &file::Given<String>, key: &str) -> Result<file::Given<Secret>> {
+    let (Some(given), Some(source)) = (given, layers.source) else { return Ok(None) };
+    let value = layers.environment.secret(given.get_ref());
+    let value = value.map_err(|problem| source.refuse(given.span(), key, &problem))?;
     Ok(Some(toml::Spanned::new(given.span(), value)))
 }

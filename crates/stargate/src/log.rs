@@ -11,7 +11,8 @@ pub(crate) fn install(settings: &Settings, verbose: u8, quiet: bool) -> Result<(
         (true, 0) => "error",
         (true, 1) | (false, 0) => "info",
         (true, 2) | (false, 1) => {
-            "info,stargate=debug,stargate_queue=debug,stargate_store=debug,stargate_jobs=debug,stargate_web=debug"
+            "info,stargate=debug,stargate_queue=debug,stargate_store=debug,stargate_artifact=debug,\
+             stargate_jobs=debug,stargate_web=debug"
         }
         _ => "debug",
     };

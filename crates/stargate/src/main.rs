@@ -10,10 +10,13 @@ mod follow;
 mod log;
 mod output;
 mod payload;
+mod program;
 mod run;
 mod service;
 mod signals;
+mod systemd;
 mod view;
+mod vitals;
 
 fn main() -> std::process::ExitCode {
     // rustls wants one crypto provider, chosen before the first use of TLS; a second choice is refused, harmlessly.

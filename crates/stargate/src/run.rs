@@ -93,6 +93,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Migrate => cmd::migrate::run(&app).await,
         Command::Store(store) => store.run(&app).await,
         Command::Purge(purge) => purge.run(&app).await,
+        Command::Scratch(scratch) => scratch.run(&app).await,
         Command::Doctor => cmd::doctor::run(&app).await,
         Command::Config(config) => {
             config.run(&app);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stargate_base::Tasks;
 use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
 use stargate_queue::{SharedStore, scheduler};
-use stargate_web::{App as Web, Check, Health, Scope};
+use stargate_web::{App as Web, Scope};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::assemble::{self, Migrate};
 use crate::config::{self, Settings};
 use crate::failure::{Failure, Result, chain};
+use crate::systemd;
+use crate::vitals::Vitals;
 
 /// What runs in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +58,7 @@ impl Service {
             stargate_web::metrics::install(Some(settings.namespace.as_str()).filter(|name| !name.is_empty()))
                 .map_err(|error| Failure::config(chain(&error)))?;
         let store = assemble::open(settings, Migrate::Yes).await?;
-        let registry = assemble::registry(settings)?;
-        assemble::announce(store.as_ref(), settings, &registry).await?;
+        assemble::announce(store.as_ref(), settings).await?;
 
         let tasks = Tasks::new();
         let closing = CancellationToken::new();
@@ -66,13 +67,23 @@ impl Service {
         let mut service = Self { store: Arc::clone(&store), address, tasks, closing, pool: None, stop };
         let mut vitals = Vitals { pool: None, stop: service.stop.clone(), lease: settings.worker.lease };
         if role != Role::Api {
+            let scratch = assemble::scratch(settings);
+            let mut registry = assemble::registry(settings, &scratch, &service.tasks)?;
+            let intake = assemble::intake(settings, &service.store, &mut registry).await?;
             vitals.pool = Some(service.start_pool(registry, pool_config).await?);
+            service.tasks.spawn(scratch.run(settings.scratch.gc_interval, service.stop.clone()));
+            if let Some(intake) = intake {
+                // Until the pool has ended: what it finishes last is settled too.
+                service.tasks.spawn(intake.run(service.stop.clone(), service.closing.clone()));
+            }
         }
+        let vitals = Arc::new(vitals);
         let web = Web {
             store,
-            health: Arc::new(vitals),
+            health: Arc::clone(&vitals) as Arc<dyn stargate_web::Health>,
             metrics: metrics.clone(),
-            max_depth: settings.max_depth,
+            // A worker takes no jobs in, so nobody can be pushed back.
+            max_depth: settings.max_depth.filter(|_| role != Role::Worker),
             instance,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
@@ -82,6 +93,7 @@ impl Service {
             .spawn(stargate_web::queue_gauges::run(Arc::clone(&service.store), service.closing.clone()));
         let scope = if role == Role::Worker { Scope::Status } else { Scope::Full };
         service.tasks.spawn(stargate_web::serve(listener, web, scope, service.closing.clone()));
+        service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
     }
 
@@ -113,30 +125,5 @@ impl Service {
         self.closing.cancel();
         self.tasks.join().await;
         outcome
-    }
-}
-
-/// What `/healthz` and `/readyz` say about this process.
-struct Vitals {
-    pool: Option<PoolHandle>,
-    stop: CancellationToken,
-    lease: std::time::Duration,
-}
-
-impl Health for Vitals {
-    fn checks(&self) -> Vec<Check> {
-        let Some(pool) = &self.pool else { return vec![Check::passed("process")] };
-        let age = pool.status().beat_age;
-        match age > self.lease && !self.stop.is_cancelled() {
-            true => vec![Check::failed("heartbeat", format!("no good beat for {} s", age.as_secs()))],
-            false => vec![Check::passed("heartbeat")],
-        }
-    }
-
-    fn ready_checks(&self) -> Vec<Check> {
-        match self.stop.is_cancelled() {
-            true => vec![Check::failed("running", "shutting down")],
-            false => vec![Check::passed("running")],
-        }
     }
 }

@@ -6,6 +6,13 @@ use serde_json::value::RawValue;
 use stargate_queue::event::{self, Event};
 use stargate_queue::{Job, JobError, JobId, State};
 
+use crate::config::size;
+
+/// What handlers call the event that their source can be read.
+const SOURCE_READY: &str = "source:ready";
+/// What handlers call the event that their artifact has been published.
+const UPLOADED: &str = "uploaded";
+
 /// A job with the stable fields of the documentation.
 #[derive(Debug, Serialize)]
 pub(crate) struct JobView<'a> {
@@ -78,6 +85,7 @@ pub(crate) fn event_in_words(event: &Event) -> String {
         other => other.to_string(),
     };
     let field = |name: &str| data.get(name).filter(|value| !value.is_null()).map(word);
+    let number = |name: &str| data.get(name).and_then(serde_json::Value::as_u64);
     let known = match event.event.as_str() {
         event::CREATED => field("queue").map(|queue| format!("in queue {queue}")),
         event::PROCESSING => field("attempt").map(|attempt| match field("worker") {
@@ -92,6 +100,15 @@ pub(crate) fn event_in_words(event: &Event) -> String {
             let delay = data.get("delay_ms").and_then(serde_json::Value::as_u64).unwrap_or_default();
             let delay = crate::output::short(std::time::Duration::from_millis(delay));
             format!("{code}: {message}; again in {delay}")
+        }),
+        SOURCE_READY => field("durationSec").map(|seconds| match number("bytes") {
+            Some(bytes) => format!("{seconds} s long, {}", size::words(bytes)),
+            None => format!("{seconds} s long"),
+        }),
+        UPLOADED => field("key").map(|key| match (number("size"), data.get("adopted")) {
+            (_, Some(serde_json::Value::Bool(true))) => format!("{key}, already there and whole"),
+            (Some(bytes), _) => format!("{key}, {}", size::words(bytes)),
+            (None, _) => key,
         }),
         _ => None,
     };

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
-use crate::metrics::MetricsHandle;
+use crate::metrics::{MetricsHandle, REFUSED};
 
 /// How long a count of waiting jobs is believed.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(1);
@@ -100,12 +100,21 @@ impl DepthGate {
             waiting = count(store, depth_max, &mut last, DEPTH_AGE_FULL).await?;
         }
         if waiting + jobs > depth_max {
+            metrics::counter!(REFUSED, "reason" => "depth").increment(1);
             return Err(Error::QueueFull { waiting, depth_max });
         }
         if let Some((_, waiting)) = last.as_mut() {
             *waiting += jobs;
         }
         Ok(())
+    }
+}
+
+impl DepthGate {
+    /// How many jobs wait, counted to just above what may. For health checks: shares the count of producers.
+    pub(crate) async fn waiting(&self, store: &SharedStore) -> stargate_queue::Result<u64> {
+        let Some(depth_max) = self.depth_max else { return Ok(0) };
+        count(store, depth_max, &mut *self.last.lock().await, DEPTH_AGE_FULL).await
     }
 }
 

@@ -32,6 +32,11 @@ impl Check {
         Self { name: name.into(), ok: true, detail: None }
     }
 
+    /// Something worth telling that is nothing wrong.
+    pub fn told(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..Self::passed(name) }
+    }
+
     /// A check that found something wrong.
     pub fn failed(name: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { name: name.into(), ok: false, detail: Some(detail.into()) }
@@ -72,6 +77,7 @@ pub(crate) async fn readyz(State(shared): State<Shared>) -> Response {
     let mut checks = shared.app.health.checks();
     checks.extend(shared.app.health.ready_checks());
     checks.push(store_check(&shared).await);
+    checks.extend(depth_check(&shared).await);
     if shared.closing.is_cancelled() {
         checks.push(Check::failed("shutdown", "shutting down"));
     }
@@ -83,11 +89,26 @@ async fn store_check(shared: &Shared) -> Check {
         Ok(Ok(health)) => {
             let found =
                 format!("schema {}, {:.1} ms", health.schema, health.round_trip.as_secs_f64() * 1000.0);
-            Check { detail: Some(found), ..Check::passed("store") }
+            Check::told("store", found)
         }
         Ok(Err(error)) => Check::failed("store", error.to_string()),
         Err(_) => Check::failed("store", format!("did not answer within {} s", STORE_TIMEOUT.as_secs())),
     }
+}
+
+/// How close producers are to being pushed back. Never a failure: those who ask for jobs are served as ever.
+async fn depth_check(shared: &Shared) -> Option<Check> {
+    let depth_max = shared.app.max_depth?;
+    let waiting = tokio::time::timeout(STORE_TIMEOUT, shared.depth.waiting(shared.store())).await;
+    let detail = match waiting {
+        Ok(Ok(waiting)) if waiting >= depth_max => {
+            format!("at least {depth_max} jobs wait, the most that may (api.max_depth): producers get 429")
+        }
+        Ok(Ok(waiting)) => format!("{waiting} jobs wait, {depth_max} may (api.max_depth)"),
+        // The store's own check says why.
+        Ok(Err(_)) | Err(_) => "not known: the store does not answer".to_owned(),
+    };
+    Some(Check::told("depth", detail))
 }
 
 fn report(shared: &Shared, checks: Vec<Check>) -> Response {

@@ -9,6 +9,15 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use stargate_queue::metrics::{CATALOGUE, MetricKind};
 use tokio_util::sync::CancellationToken;
 
+/// Enqueues that were turned away, by `reason`.
+pub(crate) const REFUSED: &str = "api_enqueue_refused_total";
+/// What the API itself counts.
+const OWN: &[(&str, MetricKind, &str)] = &[(
+    REFUSED,
+    MetricKind::Counter,
+    "Enqueues over HTTP answered with 429, by reason (depth: over api.max_depth)",
+)];
+
 /// How often histograms are folded; between folds every sample is kept apart.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Families that the namespace is put before.
@@ -83,7 +92,7 @@ pub fn build(
         .build_recorder();
     let handle = MetricsHandle { exporter: inner.handle(), prefix: prefix.as_str().into() };
     let recorder = Namespaced { inner, prefix };
-    for (name, kind, about) in CATALOGUE {
+    for (name, kind, about) in catalogue() {
         let (name, about) = (KeyName::from_const_str(name), SharedString::const_str(about));
         match kind {
             MetricKind::Counter => recorder.describe_counter(name, None, about),
@@ -99,7 +108,7 @@ impl MetricsHandle {
     /// dashboards can be built before the first job.
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
-        for (name, kind, about) in CATALOGUE {
+        for (name, kind, about) in catalogue() {
             let name = renamed(&self.prefix, name).unwrap_or_else(|| (*name).to_owned());
             let kind = match kind {
                 MetricKind::Counter => "counter",
@@ -121,6 +130,11 @@ impl MetricsHandle {
             self.exporter.run_upkeep();
         }
     }
+}
+
+/// Everything that this process may record.
+fn catalogue() -> impl Iterator<Item = &'static (&'static str, MetricKind, &'static str)> {
+    CATALOGUE.iter().chain(OWN)
 }
 
 /// Puts the namespace before the names that get one.
@@ -208,7 +222,7 @@ mod tests {
                 });
             }
             let text = handle.render();
-            for (name, ..) in CATALOGUE {
+            for (name, ..) in catalogue() {
                 assert_eq!(text.matches(&format!("# HELP {name} ")).count(), 1, "{name} in {text}");
                 assert_eq!(text.matches(&format!("# TYPE {name} ")).count(), 1, "{name} in {text}");
             }

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use stargate_base::Tasks;
+use stargate_jobs::clip;
 use stargate_queue::store::{JobFilter, Store};
 use stargate_queue::{Due, Job, JobId, NewJob, State};
 use tokio_util::sync::CancellationToken;
 
+use crate::assemble;
 use crate::cli::Global;
 use crate::config::layer::Environment;
 use crate::config::{self, Flags, Settings};
@@ -24,17 +26,20 @@ use crate::signals;
 /// Longer, and the demo counts as broken.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("stargate.toml", include_str!("../../demo/stargate.toml")),
     ("thumbnail.sh", include_str!("../../demo/thumbnail.sh")),
     ("flaky.sh", include_str!("../../demo/flaky.sh")),
     ("poison.sh", include_str!("../../demo/poison.sh")),
     ("echo.sh", include_str!("../../demo/echo.sh")),
+    ("record.sh", include_str!("../../demo/record.sh")),
 ];
 
 /// `demo`
 #[derive(Debug, Args)]
-#[command(after_help = "Needs nothing but this program. The home is removed at the end.")]
+#[command(
+    after_help = "Needs nothing but this program; with ffmpeg installed it cuts a clip too. The home is removed at the end."
+)]
 pub(crate) struct Demo {
     /// Run to the end, check the outcomes, exit 0 or 1
     #[arg(long)]
@@ -51,6 +56,8 @@ pub(crate) struct Cast {
     pub(crate) flaky: JobId,
     pub(crate) poison: JobId,
     pub(crate) tenants: Vec<JobId>,
+    /// The job that makes a video, and the one that cuts it; without ffmpeg there are none.
+    pub(crate) clip: Option<[JobId; 2]>,
 }
 
 impl Cast {
@@ -65,8 +72,17 @@ impl Cast {
             self.poison,
         ];
         all.extend(&self.tenants);
+        all.extend(self.clip.iter().flatten());
         all
     }
+}
+
+/// Where the demo plays.
+struct Stage<'a> {
+    service: &'a Service,
+    settings: &'a Settings,
+    home: &'a Path,
+    endpoint: &'a endpoint::Endpoint,
 }
 
 impl Demo {
@@ -82,7 +98,8 @@ impl Demo {
             crate::log::install(&settings, global.verbose - 1, false)?;
         }
         let service = Service::start(&settings, Role::Everything, stop.clone()).await?;
-        let played = self.play(&service, home.path(), &endpoint, out, &stop).await;
+        let stage = Stage { service: &service, settings: &settings, home: home.path(), endpoint: &endpoint };
+        let played = self.play(stage, out, &stop).await;
         let stay = played.is_ok() && !self.once && !stop.is_cancelled();
         if stay {
             stop.cancelled().await;
@@ -93,14 +110,8 @@ impl Demo {
         played.and(ended)
     }
 
-    async fn play(
-        &self,
-        service: &Service,
-        home: &Path,
-        endpoint: &endpoint::Endpoint,
-        out: Output,
-        stop: &CancellationToken,
-    ) -> Result<()> {
+    async fn play(&self, stage: Stage<'_>, out: Output, stop: &CancellationToken) -> Result<()> {
+        let Stage { service, settings, home, endpoint } = stage;
         let store = service.store.as_ref();
         out.note(format!(
             "{} in {}, http://{}\n",
@@ -108,14 +119,24 @@ impl Demo {
             home.display(),
             service.address
         ));
-        let cast = enqueue(store).await?;
+        let mut cast = enqueue(store).await?;
+        if has_ffmpeg(settings) {
+            cast.clip = Some(enqueue_clip(store, home).await?);
+        } else {
+            out.note(
+                "ffmpeg is not installed, so no clip is cut; on Debian and Ubuntu: apt-get install ffmpeg\n",
+            );
+        }
         let audience = if out.json { Audience::Nobody } else { Audience::Lines };
         let all = cast.all();
         let following = follow::follow(store, &all, Some(DEADLINE), audience, out);
         let Some(jobs) = stop.run_until_cancelled(following).await else { return Ok(()) };
         let jobs = jobs?;
         let ticks = ticks(store).await?;
-        let outcomes = check::outcomes(store, &cast, &jobs, &ticks, endpoint.calls()).await?;
+        let mut outcomes = check::outcomes(store, &cast, &jobs, &ticks, endpoint.calls()).await?;
+        if let Some(jobs) = cast.clip {
+            outcomes.push(check::clip(store, settings, jobs).await?);
+        }
         check::print(&outcomes, out);
         let broken = outcomes.iter().filter(|outcome| !outcome.ok).count();
         if broken > 0 {
@@ -149,13 +170,7 @@ async fn enqueue(store: &dyn Store) -> Result<Cast> {
     let json = |value: serde_json::Value| move |kind: &str| NewJob::of(kind, &value);
     let image = json(serde_json::json!({ "image": "cat.png", "size": 200 }));
     let message = json(serde_json::json!({ "to": "ann", "text": "the thumbnail is ready" }));
-    let one = |job: NewJob| async move {
-        let answers = store.enqueue(vec![job]).await?;
-        answers
-            .first()
-            .map(|answer| answer.id)
-            .ok_or_else(|| Failure::input("the store did not answer a job"))
-    };
+    let one = |job: NewJob| one(store, job);
     let thumbnail = one(image("thumbnail")?).await?;
     let notify = one(message("notify")?).await?;
     let due = Due::In(Duration::from_secs(2));
@@ -172,7 +187,24 @@ async fn enqueue(store: &dyn Store) -> Result<Cast> {
     });
     let tenants = store.enqueue(tenants.collect::<Result<_>>()?).await?;
     let tenants = tenants.into_iter().map(|answer| answer.id).collect();
-    Ok(Cast { thumbnail, notify, delayed, chain: [parent, child], flaky, poison, tenants })
+    Ok(Cast { thumbnail, notify, delayed, chain: [parent, child], flaky, poison, tenants, clip: None })
+}
+
+fn has_ffmpeg(settings: &Settings) -> bool {
+    assemble::clip_lacks(settings).is_none()
+}
+
+/// One job makes the video, the next one cuts it.
+async fn enqueue_clip(store: &dyn Store, home: &Path) -> Result<[JobId; 2]> {
+    let record = one(store, NewJob::of("record", &serde_json::json!({}))?).await?;
+    let cut = serde_json::json!({ "source": home.join("recording.mp4"), "start": 2.5, "end": "00:00:06" });
+    let clip = one(store, NewJob { after: vec![record], ..NewJob::of(clip::KIND, &cut)? }).await?;
+    Ok([record, clip])
+}
+
+async fn one(store: &dyn Store, job: NewJob) -> Result<JobId> {
+    let answers = store.enqueue(vec![job]).await?;
+    answers.first().map(|answer| answer.id).ok_or_else(|| Failure::input("the store did not answer a job"))
 }
 
 /// The jobs of the schedule that are done; waits for the first.
@@ -192,7 +224,7 @@ async fn ticks(store: &dyn Store) -> Result<Vec<Job>> {
 fn print_what_to_look_at(service: &Service, home: &Path, cast: &Cast, out: Output) {
     let stargate = std::env::args().next().unwrap_or_else(|| "stargate".to_owned());
     let http = format!("curl http://{}", service.address);
-    let rows = [
+    let mut rows = vec![
         (format!("{stargate} job list"), "every job"),
         (format!("{stargate} job show {}", cast.poison), "the dead letter, with what its program said"),
         (format!("{stargate} job retry {}", cast.poison), "run it again"),
@@ -204,6 +236,9 @@ fn print_what_to_look_at(service: &Service, home: &Path, cast: &Cast, out: Outpu
         (format!("{http}/api/v1/jobs"), "the same over HTTP"),
         (format!("{http}/metrics"), "for Prometheus"),
     ];
+    if let Some([_, clip]) = cast.clip {
+        rows.insert(4, (format!("{stargate} job show {clip}"), "the clip, and where its file is"));
+    }
     out.note(format!("\n{}\n", output::bold("Look at it from another terminal")));
     out.note(format!("  export STARGATE_HOME={}", home.display()));
     let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or_default();

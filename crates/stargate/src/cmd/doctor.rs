@@ -2,6 +2,7 @@
 
 mod host;
 mod queue;
+mod runtime;
 
 use comfy_table::{Cell, Color};
 use serde::Serialize;
@@ -62,6 +63,7 @@ pub(crate) async fn run(app: &App) -> Result<()> {
     }
     checks.push(host::git().await);
     checks.extend(host::programs(&app.settings));
+    checks.extend(runtime::checks(&app.settings).await);
     if app.out.json {
         app.out.json(&checks);
     } else {

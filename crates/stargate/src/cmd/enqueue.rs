@@ -21,6 +21,7 @@ use crate::view::JobView;
 #[command(after_help = "\
 Examples:
   stargate job enqueue thumbnail '{\"image\": \"cat.png\", \"size\": 200}'
+  stargate job enqueue clip '{\"source\": \"talk.mp4\", \"start\": 12.5, \"end\": \"00:00:42\"}' --wait
   stargate job enqueue report @report.json --queue slow --priority 5
   echo '{\"to\": \"ann\"}' | stargate job enqueue mail - --delay 10m
   stargate job enqueue deploy --after 41 --after 42 --wait
@@ -76,7 +77,7 @@ impl Enqueue {
         let accepted = match self.accept(store.as_ref(), &job).await {
             // A kind that this configuration describes need not wait for the first worker.
             Err(Error::UnknownKind { kind, mut known }) => {
-                let ours = assemble::registry(&app.settings)?.specs();
+                let ours = assemble::specs(&app.settings)?;
                 if !ours.iter().any(|spec| spec.name == kind) {
                     known.extend(ours.into_iter().map(|spec| spec.name));
                     known.sort();

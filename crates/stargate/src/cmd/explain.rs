@@ -2,7 +2,7 @@
 
 use clap::Args;
 use stargate_queue::JobId;
-use stargate_queue::explain::{Explanation, explain};
+use stargate_queue::explain::{Explanation, explain_under};
 
 use crate::argument;
 use crate::assemble::{self, Migrate};
@@ -22,7 +22,8 @@ impl Explain {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let store = assemble::open(&app.settings, Migrate::No).await?;
-        let explanation = explain(store.as_ref(), self.job).await?;
+        let pressure = assemble::pool_config(&app.settings.worker).pressure;
+        let explanation = explain_under(store.as_ref(), self.job, &pressure).await?;
         if app.out.json {
             let reasons = explanation.reasons.iter();
             let reasons =

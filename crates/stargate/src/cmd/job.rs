@@ -5,13 +5,14 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use jiff::{SignedDuration, Timestamp};
+use stargate_jobs::clip;
 use stargate_queue::store::{Cancelled, JobFilter, PAGE_MAX, Store};
 use stargate_queue::{Error, Job, JobId, SharedStore, Stage, State};
 
 use super::enqueue::Enqueue;
 use crate::argument;
 use crate::assemble::{self, Migrate};
-use crate::config::interval;
+use crate::config::{Settings, interval, size};
 use crate::failure::{Exit, Failure, Result};
 use crate::follow::{self, Audience};
 use crate::output::{self, Output};
@@ -103,7 +104,7 @@ impl JobCommand {
         match self {
             Self::Enqueue(_) => Ok(()),
             Self::List(list) => list.run(store.as_ref(), app.out).await,
-            Self::Show(one) => show(store.as_ref(), one.job, app.out).await,
+            Self::Show(one) => show(store.as_ref(), one.job, app).await,
             Self::Events(one) => events(store.as_ref(), one.job, app.out).await,
             Self::Watch(watch) => {
                 let audience = if app.out.json { Audience::Program } else { Audience::Person };
@@ -196,7 +197,8 @@ async fn find(store: &dyn Store, id: JobId) -> Result<Job> {
     job.ok_or_else(|| Error::NotFound { what: "job", name: id.to_string() }.into())
 }
 
-async fn show(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
+async fn show(store: &dyn Store, id: JobId, app: &App) -> Result<()> {
+    let out = app.out;
     let job = find(store, id).await?;
     if out.json {
         out.json(&JobView::from(&job));
@@ -252,6 +254,9 @@ async fn show(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
     if let Some(result) = &job.result {
         field("result", result.get().to_owned());
     }
+    if let Some(place) = artifact_in_words(&job, &app.settings) {
+        field("artifact", place);
+    }
     if let Some(error) = &job.error {
         field("error", format!("{} ({}): {}", error.code, error.class, error.message));
         for line in error.detail.iter().flat_map(|detail| detail.lines()) {
@@ -260,6 +265,22 @@ async fn show(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
     }
     next_step(&job, out);
     Ok(())
+}
+
+/// Where the file of a clip is, for a person on this machine; `result` says the rest.
+fn artifact_in_words(job: &Job, settings: &Settings) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Made {
+        key: String,
+        size: u64,
+        duration: Option<f64>,
+    }
+    if job.kind != clip::KIND {
+        return None;
+    }
+    let made: Made = serde_json::from_str(job.result.as_ref()?.get()).ok()?;
+    let length = made.duration.map_or_else(String::new, |seconds| format!(", {seconds:.1} s long"));
+    Some(format!("{} ({}{length})", settings.artifacts.url.location(&made.key), size::words(made.size)))
 }
 
 fn next_step(job: &Job, out: Output) {

@@ -20,19 +20,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[command(after_help = "Example:\n  stargate purge --done-older-than 7d --failed-older-than 30d")]
 pub(crate) struct Purge {
     /// Remove done and cancelled jobs that ended so long ago [default: 14d]
-    #[arg(long, value_name = "TIME", value_parser = days)]
+    #[arg(long, value_name = "TIME", value_parser = interval::parse)]
     done_older_than: Option<Duration>,
     /// Remove failed jobs that ended so long ago [default: 30d]
-    #[arg(long, value_name = "TIME", value_parser = days)]
+    #[arg(long, value_name = "TIME", value_parser = interval::parse)]
     failed_older_than: Option<Duration>,
-}
-
-/// Reads `14d` as well as all other lengths of time.
-fn days(text: &str) -> Result<Duration, String> {
-    match text.strip_suffix('d').and_then(|days| days.trim().parse::<u32>().ok()) {
-        Some(days) => Ok(DAY * days),
-        None => interval::parse(text),
-    }
 }
 
 impl Purge {

@@ -111,7 +111,7 @@ impl Add {
             last_at: None,
         };
         schedule.check()?;
-        let ours = assemble::registry(&app.settings)?.specs();
+        let ours = assemble::specs(&app.settings)?;
         if ours.iter().any(|spec| spec.name == schedule.kind) {
             store.kinds_register(ours).await?;
         }

@@ -35,7 +35,7 @@ async fn stay(app: &App, role: Role) -> Result<()> {
         "listening on http://{}",
         service.address
     );
-    if kinds.is_empty() && role != Role::Api {
+    if kinds.is_empty() && app.settings.pgboss.is_none() && role != Role::Api {
         tracing::info!(
             "no kinds of your own yet: describe one in stargate.toml, e.g. [kinds.\"hello\"] exec = [\"cat\"]"
         );

@@ -1,5 +1,7 @@
 //! Every setting with one value: its names, its meaning, its range. `docs/config.md` is generated from here.
 
+pub(super) mod runtime;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use super::{LogFormat, interval, store_url};
 
 /// All of them, as they appear in the documentation.
 pub(crate) fn described() -> Vec<Described> {
-    vec![
+    let mut all = vec![
         HOME.described(),
         STORE.described(),
         LISTEN_DSN.described(),
@@ -35,7 +37,9 @@ pub(crate) fn described() -> Vec<Described> {
         NAMESPACE.described(),
         LOG_FORMAT.described(),
         LOG_FILTER.described(),
-    ]
+    ];
+    all.extend(runtime::described());
+    all
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -148,7 +152,7 @@ pub(super) const PAUSE: Setting<Duration> = length(
 );
 pub(super) const KEEP_SCRATCH: Setting<bool> = Setting {
     key: "worker.keep_scratch",
-    about: "Keep the scratch directories of programs that succeeded.",
+    about: "Keep the scratch directories of programs and clips that succeeded.",
     default: "false",
     flag: "",
     env: &["KEEP_SCRATCH_ON_SUCCESS"],

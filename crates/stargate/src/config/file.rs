@@ -9,10 +9,15 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::interval::Interval;
+use super::size::Size;
 use crate::failure::{Failure, Result};
 
 /// A value and its place, if it was given.
 pub(crate) type Given<T> = Option<Spanned<T>>;
+
+/// Keys whose values no message repeats.
+const SECRET_KEYS: [&str; 7] =
+    ["secret", "env", "dsn", "listen_dsn", "access_key_id", "secret_access_key", "session_token"];
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -28,6 +33,10 @@ pub(crate) struct File {
     pub(crate) api: Api,
     pub(crate) metrics: Metrics,
     pub(crate) log: Log,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) clip: Clip,
+    pub(crate) scratch: Scratch,
+    pub(crate) sources: Sources,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
     pub(crate) schedules: BTreeMap<Spanned<String>, Schedule>,
@@ -73,6 +82,62 @@ pub(crate) struct Metrics {
 pub(crate) struct Log {
     pub(crate) format: Given<String>,
     pub(crate) filter: Given<String>,
+}
+
+/// `[artifacts]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Artifacts {
+    pub(crate) url: Given<String>,
+    pub(crate) endpoint: Given<String>,
+    pub(crate) region: Given<String>,
+    pub(crate) access_key_id: Given<String>,
+    pub(crate) secret_access_key: Given<String>,
+    pub(crate) session_token: Given<String>,
+    pub(crate) machine_role: Given<bool>,
+}
+
+/// `[clip]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Clip {
+    pub(crate) ffmpeg: Given<PathBuf>,
+    pub(crate) ffprobe: Given<PathBuf>,
+    pub(crate) max_input: Given<Size>,
+    pub(crate) max_length: Given<Interval>,
+    pub(crate) source_dirs: Given<Vec<PathBuf>>,
+    pub(crate) allow_private: Given<bool>,
+    pub(crate) timeout: Given<Interval>,
+    pub(crate) max_attempts: Given<u64>,
+    pub(crate) concurrency: Given<u64>,
+}
+
+/// `[scratch]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Scratch {
+    pub(crate) dir: Given<PathBuf>,
+    pub(crate) max_age: Given<Interval>,
+    pub(crate) max_size: Given<Size>,
+    pub(crate) gc_interval: Given<Interval>,
+}
+
+/// `[sources]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Sources {
+    pub(crate) pgboss: Pgboss,
+}
+
+/// `[sources.pgboss]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Pgboss {
+    pub(crate) dsn: Given<String>,
+    pub(crate) schema: Given<String>,
+    pub(crate) queues: Given<Vec<String>>,
+    pub(crate) kinds: Given<BTreeMap<String, String>>,
+    pub(crate) poll: Given<Interval>,
 }
 
 /// `[kinds."NAME"]`
@@ -133,13 +198,27 @@ pub(crate) struct Source {
 impl Source {
     /// Refuses the value at `span`, naming the key, with a caret under it.
     pub(crate) fn refuse(&self, span: Range<usize>, key: &str, problem: &str) -> Failure {
-        Failure::config(format!("{key} {problem}")).at(&self.path, &self.text, span, "this value")
+        Failure::config(format!("{key} {problem}")).at(&self.path, &masked(&self.text), span, "this value")
     }
 
     /// The line of a span, from 1.
     pub(crate) fn line(&self, span: &Range<usize>) -> usize {
         crate::failure::line_column(&self.text, span.start).0
     }
+}
+
+/// The text with asterisks for secrets: a message shows the lines around a mistake (INV-8). Every byte stays where it
+/// was, so that places still fit.
+fn masked(text: &str) -> String {
+    let mask = |line: &str| {
+        let Some((key, value)) = line.split_once('=') else { return line.to_owned() };
+        let has_credentials = value.contains("://") && value.contains('@');
+        match SECRET_KEYS.contains(&key.trim()) || has_credentials {
+            true => format!("{key}={}", "*".repeat(value.len())),
+            false => line.to_owned(),
+        }
+    };
+    text.split('\n').map(mask).collect::<Vec<_>>().join("\n")
 }
 
 /// Finds the file: the one named, else the working directory's, else `/etc/stargate/stargate.toml`.
@@ -171,7 +250,7 @@ fn parse(source: &Source) -> Result<File> {
         let Some((key, known)) = unknown_key(&message) else {
             let key = key_at(&source.text, span.start);
             let message = if key.is_empty() { message } else { format!("{key}: {message}") };
-            return Failure::config(message).at(&source.path, &source.text, span, "here");
+            return Failure::config(message).at(&source.path, &masked(&source.text), span, "here");
         };
         let known: Vec<&str> = known.collect();
         let help = match nearest(key, &known) {
@@ -179,7 +258,7 @@ fn parse(source: &Source) -> Result<File> {
             None => format!("known keys here: {}", known.join(", ")),
         };
         let message = format!("unknown key {key:?}");
-        Failure::config(message).at(&source.path, &source.text, span, "not a setting").help(help)
+        Failure::config(message).at(&source.path, &masked(&source.text), span, "not a setting").help(help)
     })
 }
 
@@ -245,6 +324,14 @@ mod tests {
     fn a_wrong_unit_is_refused_with_examples() {
         let failure = refused("[kinds.\"a\"]\ntimeout = \"soon\"\n");
         assert!(failure.message.contains("1h30m"), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_refusal_does_not_show_the_secrets_around_it() {
+        let text =
+            "[artifacts]\nsecret_access_key = \"hunter2\"\nregion = 7\nendpoint = \"http://u:hunter2@h\"\n";
+        let shown = refused(text).render();
+        assert!(shown.contains("region") && !shown.contains("hunter2"), "{shown}");
     }
 
     #[test]

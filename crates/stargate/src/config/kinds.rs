@@ -19,7 +19,7 @@ use super::layer::{Environment, Origin, Shown};
 use crate::failure::{Failure, Result};
 
 /// The kinds that ship with Stargate; the file cannot take their names.
-pub(crate) const BUILT_IN: [&str; 1] = [stargate_jobs::purge::KIND];
+pub(crate) const BUILT_IN: [&str; 2] = [stargate_jobs::purge::KIND, stargate_jobs::clip::KIND];
 
 /// Kinds, limits and schedules of the file.
 #[derive(Debug)]
@@ -287,12 +287,7 @@ impl Reader<'_> {
 
     /// A text that may be `${env:NAME}`.
     fn secret<T>(&self, at: &Spanned<T>, key: &str, text: &str) -> Result<Secret> {
-        let Some(name) = text.strip_prefix("${env:").and_then(|rest| rest.strip_suffix('}')) else {
-            return Ok(Secret::new(text));
-        };
-        let missing =
-            || self.refuse(at, key, &format!("needs the environment variable {name}, which is not set"));
-        self.environment.get(name).map(Secret::new).ok_or_else(missing)
+        self.environment.secret(text).map_err(|problem| self.refuse(at, key, &problem))
     }
 
     fn limit(&self, pattern: &Spanned<String>, given: &file::Limit) -> Result<Limit> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use stargate_base::Secret;
 use toml::Spanned;
 
 use super::file::Source;
@@ -26,6 +27,15 @@ impl Environment {
     /// A variable that is set to something.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// A text that may be `${env:NAME}`, with what it stands for.
+    pub(crate) fn secret(&self, text: &str) -> Result<Secret, String> {
+        let Some(name) = text.strip_prefix("${env:").and_then(|rest| rest.strip_suffix('}')) else {
+            return Ok(Secret::new(text));
+        };
+        let missing = || format!("needs the environment variable {name}, which is not set");
+        self.get(name).map(Secret::new).ok_or_else(missing)
     }
 }
 
@@ -105,6 +115,11 @@ pub(crate) struct Layers<'a> {
 }
 
 impl Layers<'_> {
+    /// Where a value came from that has been chosen already.
+    pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
+        self.shown.iter().find(|shown| shown.key == key).map(|shown| &shown.origin)
+    }
+
     /// The value of a setting that may be absent.
     pub(crate) fn find<T, F: Clone>(
         &mut self,
@@ -113,9 +128,14 @@ impl Layers<'_> {
         file: &Option<Spanned<F>>,
         from_file: fn(F) -> T,
     ) -> Result<Option<T>> {
-        let Some((value, origin)) = self.first(setting, flag, file, from_file)? else { return Ok(None) };
-        self.shown.push(Shown { key: setting.key.to_owned(), value: (setting.show)(&value), origin });
-        Ok(Some(value))
+        let found = self.first(setting, flag, file, from_file)?;
+        let (value, origin) = match found {
+            Some((value, origin)) => (Some(value), origin),
+            None => (None, Origin::Default),
+        };
+        let shown = value.as_ref().map_or_else(|| setting.default.replace('`', ""), setting.show);
+        self.shown.push(Shown { key: setting.key.to_owned(), value: shown, origin });
+        Ok(value)
     }
 
     /// The value of a setting with a default.

@@ -80,22 +80,69 @@ fn an_unreachable_or_unknown_store_is_refused_without_its_password() {
 }
 
 #[test]
-fn doctor_checks_a_fresh_home_and_fails_on_a_missing_program() {
-    let program = configured("[kinds.\"a\"]\nexec = [\"./not-there\"]\n");
-    let output = program.run(&["doctor", "--json"]);
-    assert_eq!(code(&output), 1, "{}", stderr(&output));
-    let checks: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let find = |name: &str| checks.as_array().unwrap().iter().find(|c| c["check"] == name).cloned().unwrap();
-    assert_eq!(find("store")["verdict"], json!("ok"), "{checks}");
-    assert_eq!(find("kinds")["verdict"], json!("fail"), "{checks}");
-    assert!(find("kinds")["remedy"].is_string());
-    assert_eq!(code(&stargate().run(&["doctor"])), 0);
-}
-
-#[test]
 fn a_schedule_of_a_kind_that_nobody_serves_is_refused_at_start() {
     let program = configured("[schedules.\"s\"]\ncron = \"@daily\"\nkind = \"nope\"\n");
     let (code, error) = refusal(&program, &["up", "--listen", "127.0.0.1:0"]);
     assert_eq!(code, 2);
     assert!(error["message"].as_str().unwrap().contains("schedules.\"s\".kind"), "{error}");
+}
+
+#[test]
+fn secrets_of_artifacts_and_sources_are_not_shown_and_their_origin_is() {
+    let program = configured(
+        "[artifacts]\nurl = \"s3://media/x\"\nsecret_access_key = \"hunter2\"\n\
+         [sources.pgboss]\ndsn = \"postgres://u:hunter2@h/d\"\nqueues = [\"clip\"]\n",
+    )
+    .with("AWS_ACCESS_KEY_ID", "hunter2");
+    let shown = json(&program, &["config", "show", "--json"]);
+    let text = program.answer(&["config", "show"]) + &shown.to_string();
+    assert!(!text.contains("hunter2"), "{text}");
+    let find = |key: &str| shown.as_array().unwrap().iter().find(|s| s["key"] == key).cloned().unwrap();
+    assert_eq!(find("artifacts.access_key_id")["value"], json!("***"));
+    assert_eq!(find("artifacts.access_key_id")["origin"]["name"], json!("AWS_ACCESS_KEY_ID"));
+    assert_eq!(find("artifacts.secret_access_key")["origin"]["line"], json!(3));
+    assert_eq!(find("sources.pgboss.dsn")["value"], json!("***"));
+    assert_eq!(find("scratch.max_size")["value"], json!("10GiB"));
+    assert_eq!(find("clip.max_attempts")["value"], json!("3"));
+}
+
+#[test]
+fn a_bucket_without_keys_is_refused_by_workers_and_named_variables() {
+    let program = configured("[artifacts]\nurl = \"s3://media/x\"\n");
+    for command in ["up", "worker"] {
+        let (code, error) = refusal(&program, &[command, "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, 2, "{command}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("AWS_ACCESS_KEY_ID") && text.contains("AWS_SECRET_ACCESS_KEY"), "{error}");
+    }
+    assert_eq!(json(&program, &["job", "list", "--json"]), json!([]), "who only looks needs no keys");
+}
+
+#[test]
+fn a_refusal_shows_the_line_and_not_the_secret_beside_it() {
+    let text = "[artifacts]\nsecret_access_key = \"hunter2\"\nregion = \"the moon\"\n";
+    let output = configured(text).run(&["job", "list"]);
+    assert_eq!(code(&output), 2);
+    let text = stderr(&output);
+    assert!(
+        text.contains("the moon") && text.contains("stargate.toml:3") && !text.contains("hunter2"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_without_pg_boss_is_refused_at_start_and_one_that_is_away_is_waited_for() {
+    let database = stargate_testkit::postgres::Database::create_empty().await;
+    let source = "[sources.pgboss]\ndsn = \"${env:DSN}\"\nqueues = [\"clip\"]\n";
+    let program = configured(source).with("DSN", database.url());
+    let (code, error) = refusal(&program, &["worker", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error["message"].as_str().unwrap().contains("sources.pgboss.schema"), "{error}");
+    database.remove().await;
+
+    let program = configured(source).with("DSN", "postgres://u:hunter2@127.0.0.1:1/d");
+    let mut worker = program.start(&["worker"]);
+    worker.ready().await;
+    let log = worker.log();
+    assert!(log.contains("pg-boss cannot be asked now") && !log.contains("hunter2"), "{log}");
 }

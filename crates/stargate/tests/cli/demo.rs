@@ -6,8 +6,24 @@ use crate::{code, json, stargate, stderr};
 fn the_demo_ends_with_every_outcome_as_it_should_be() {
     let outcomes = json(&stargate(), &["demo", "--once", "--json"]);
     let outcomes = outcomes.as_array().unwrap();
-    assert_eq!(outcomes.len(), 8);
+    assert_eq!(outcomes.len(), 9);
     assert!(outcomes.iter().all(|outcome| outcome["ok"] == true), "{outcomes:#?}");
+}
+
+#[test]
+fn without_ffmpeg_the_demo_says_what_is_left_out_and_succeeds() {
+    let program = stargate();
+    // All that the demo's scripts need, and nothing else.
+    let bin = program.home().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for name in ["sh", "cat", "sleep"] {
+        let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.exists());
+        std::os::unix::fs::symlink(found.unwrap(), bin.join(name)).unwrap();
+    }
+    let output = program.with("PATH", bin.to_str().unwrap()).run(&["demo", "--once"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stderr(&output).contains("ffmpeg is not installed"), "{}", stderr(&output));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The real binary, from the outside: exit codes, JSON, refusals, signals, the demo.
 
+mod clip;
 mod config;
 mod demo;
+mod doctor;
 mod jobs;
 mod reference;
 mod serve;

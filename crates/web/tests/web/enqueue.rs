@@ -226,6 +226,22 @@ async fn over_the_depth_limit_producers_are_pushed_back() {
     assert_eq!(f.get(JOBS).await.json()["jobs"].as_array().unwrap().len(), 3);
 }
 
+#[test]
+fn each_enqueue_that_is_pushed_back_is_counted() {
+    let (recorder, handle) = stargate_web::metrics::build(None).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let f = Fixture::with(|app| app.max_depth = Some(1)).await;
+            f.job(r#"{"kind":"greet"}"#).await;
+            f.post(JOBS, r#"{"kind":"greet"}"#).await.expect(429);
+            f.post(BATCH, r#"{"jobs":[{"kind":"greet"}]}"#).await.expect(429);
+        });
+    });
+    let text = handle.render();
+    assert!(text.contains("api_enqueue_refused_total{reason=\"depth\"} 2"), "{text}");
+}
+
 #[tokio::test]
 async fn what_workers_have_taken_makes_room_again_at_once() {
     let f = Fixture::with(|app| app.max_depth = Some(1)).await;

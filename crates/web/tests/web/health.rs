@@ -48,6 +48,25 @@ async fn a_check_for_readiness_does_not_fail_liveness() {
 }
 
 #[tokio::test]
+async fn readiness_tells_how_close_producers_are_to_being_pushed_back() {
+    let f = Fixture::with(|app| app.max_depth = Some(2)).await;
+    let told = async || {
+        let report = f.get("/readyz").await.expect(200).json();
+        let check =
+            report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "depth").cloned();
+        check.unwrap()["detail"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(told().await, "0 jobs wait, 2 may (api.max_depth)");
+    f.job(r#"{"kind":"greet"}"#).await;
+    f.job(r#"{"kind":"greet"}"#).await;
+    assert!(told().await.ends_with("producers get 429"), "being full is no failure");
+    assert!(
+        !Fixture::new().await.get("/readyz").await.text.contains("depth"),
+        "without a limit there is nothing to tell"
+    );
+}
+
+#[tokio::test]
 async fn metrics_are_text_with_every_name_described() {
     let f = Fixture::new().await;
     let answer = f.get("/metrics").await.expect(200);

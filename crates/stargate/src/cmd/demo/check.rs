@@ -4,13 +4,23 @@ use std::time::Duration;
 
 use comfy_table::{Cell, Color};
 use serde::Serialize;
+use stargate_artifact::{Found, Key};
+use stargate_base::Tasks;
+use stargate_jobs::clip;
 use stargate_queue::event;
 use stargate_queue::store::Store;
 use stargate_queue::{Job, JobId, State};
 
 use super::Cast;
-use crate::failure::Result;
+use crate::assemble;
+use crate::config::Settings;
+use crate::config::size::words;
+use crate::failure::{Failure, Result, chain};
 use crate::output::{self, Output};
+use crate::view::cut;
+
+/// What happens to a clip, each event once.
+const CLIP_TIMELINE: [&str; 6] = ["created", "processing", "source:ready", "progress", "uploaded", "done"];
 
 /// What one part of the demo showed.
 #[derive(Debug, Serialize)]
@@ -98,6 +108,27 @@ pub(super) async fn outcomes(
     let ids = ticks.iter().map(|tick| tick.id).collect();
     add("a schedule", ids, !ticks.is_empty(), format!("fired, {} so far", ticks.len()));
     Ok(outcomes)
+}
+
+/// The clip's file is whole and its timeline the documented one.
+pub(super) async fn clip(store: &dyn Store, settings: &Settings, jobs: [JobId; 2]) -> Result<Outcome> {
+    let [_, id] = jobs;
+    let state = store.job(id).await?.map_or(State::Queued, |job| job.state);
+    let key = Key::result(id, clip::ARTIFACT).map_err(|error| Failure::input(chain(&error)))?;
+    let (whole, file) = match assemble::artifacts(settings, &Tasks::new())?.find(&key).await {
+        Ok(Found::Valid(made)) => (true, format!("{}, SHA-256 {}", words(made.size), cut(&made.sha256, 8))),
+        Ok(Found::Absent) => (false, "no file".to_owned()),
+        Ok(Found::Damaged(problem)) => (false, problem),
+        Err(error) => (false, chain(&error)),
+    };
+    let events = store.events(id, 0, 1000).await?;
+    let mut names: Vec<String> = events.into_iter().map(|event| event.event).collect();
+    names.dedup();
+    let ordered = names == CLIP_TIMELINE;
+    let timeline = if ordered { "events in order".to_owned() } else { names.join(", ") };
+    let ok = state == State::Done && whole && ordered;
+    let found = format!("{state}, {file}, {timeline}");
+    Ok(Outcome { shows: "a clip cut out of a video", jobs: jobs.to_vec(), ok, found })
 }
 
 fn seconds(from: jiff::Timestamp, to: jiff::Timestamp) -> f64 {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use super::Check;
 use crate::config::Settings;
 use crate::config::kinds::HandlerPlan;
+use crate::config::size::words;
+use crate::program;
 
 /// Less free space than this, and the next burst of jobs may not fit.
 const FREE_BYTES_WARN: u64 = 1 << 30;
@@ -32,14 +34,13 @@ pub(super) fn home(settings: &Settings) -> Check {
 /// There is room.
 pub(super) fn disk(settings: &Settings) -> Check {
     let place = existing(&settings.home);
-    let stat = match rustix::fs::statvfs(&place) {
-        Ok(stat) => stat,
+    let free = match free_bytes(&place) {
+        Ok(free) => free,
         Err(error) => {
             return Check::warn("disk", format!("cannot ask {}: {error}", place.display()), "check the disk");
         }
     };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let found = format!("{:.1} GiB free at {}", gibibytes(free), place.display());
+    let found = format!("{} free at {}", words(free), place.display());
     let remedy = "make room, or shorten the retention: stargate purge --done-older-than 3d";
     match free {
         0..FREE_BYTES_FAIL => Check::fail("disk", found, remedy),
@@ -48,9 +49,10 @@ pub(super) fn disk(settings: &Settings) -> Check {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
-fn gibibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 30)
+/// What this user may still write where a path is, or will be.
+pub(super) fn free_bytes(path: &Path) -> rustix::io::Result<u64> {
+    let stat = rustix::fs::statvfs(existing(path))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// The nearest directory above that is there.
@@ -62,7 +64,7 @@ fn existing(path: &Path) -> PathBuf {
 /// git is there and new enough.
 pub(super) async fn git() -> Check {
     let remedy = format!("install git {}.{} or newer", GIT_MIN.0, GIT_MIN.1);
-    let Some(text) = git_version().await else {
+    let Some(text) = version(Path::new("git"), "--version").await else {
         return Check::fail("git", "cannot run git --version", remedy);
     };
     let version = text.trim().trim_start_matches("git version ").to_owned();
@@ -73,9 +75,11 @@ pub(super) async fn git() -> Check {
     }
 }
 
+/// What a program says about its version.
 #[expect(clippy::disallowed_methods, reason = "asks a program for its version, once, outside of any job")]
-async fn git_version() -> Option<String> {
-    let output = tokio::process::Command::new("git").arg("--version").kill_on_drop(true).output();
+pub(super) async fn version(program: &Path, argument: &str) -> Option<String> {
+    let mut command = tokio::process::Command::new(program);
+    let output = command.arg(argument).stdin(std::process::Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(std::time::Duration::from_secs(5), output).await.ok()?.ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -89,7 +93,8 @@ pub(super) fn programs(settings: &Settings) -> Vec<Check> {
         .filter_map(|kind| match &kind.handler {
             HandlerPlan::Exec { command, working_dir, .. } => {
                 let program = command.first()?;
-                (!found(program, working_dir.as_deref())).then(|| format!("{program} of kind {}", kind.name))
+                (!program::found(Path::new(program), working_dir.as_deref()))
+                    .then(|| format!("{program} of kind {}", kind.name))
             }
             HandlerPlan::Http { .. } => None,
         })
@@ -103,18 +108,4 @@ pub(super) fn programs(settings: &Settings) -> Vec<Check> {
             vec![Check::fail("kinds", format!("not found or not executable: {}", missing.join(", ")), remedy)]
         }
     }
-}
-
-/// As the system looks for a program: a path as it is, a name in PATH.
-fn found(program: &str, working_dir: Option<&Path>) -> bool {
-    if program.contains('/') {
-        let path = working_dir.map_or_else(|| PathBuf::from(program), |dir| dir.join(program));
-        return executable(&path);
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| executable(&dir.join(program)))
-}
-
-fn executable(path: &Path) -> bool {
-    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

@@ -1,0 +1,62 @@
+//! How this process is: what `/healthz` and `/readyz` say about it, and what the supervisor is told.
+
+use std::time::Duration;
+
+use stargate_queue::pool::PoolHandle;
+use stargate_web::{Check, Health};
+use tokio_util::sync::CancellationToken;
+
+/// What is known about this process, at any moment and at once.
+pub(crate) struct Vitals {
+    /// Absent in a process that only serves the API.
+    pub(crate) pool: Option<PoolHandle>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) lease: Duration,
+}
+
+impl Vitals {
+    /// Whether `/healthz` is 200.
+    pub(crate) fn is_well(&self) -> bool {
+        self.checks().iter().all(|check| check.ok)
+    }
+
+    /// One short line for people.
+    pub(crate) fn summary(&self) -> String {
+        let stopping = if self.stop.is_cancelled() { "stopping: " } else { "" };
+        let Some(pool) = &self.pool else { return format!("{stopping}serving the API") };
+        let status = pool.status();
+        let paused = if status.paused_by_pressure { ", claiming pauses under load" } else { "" };
+        let degraded = if status.degraded { ", heartbeats do not get through" } else { "" };
+        format!("{stopping}{} running, {} buffered{paused}{degraded}", status.running, status.buffered)
+    }
+}
+
+impl Health for Vitals {
+    /// A store that is away is no reason to restart this process: it would come back to the same store. So what counts
+    /// here is that beats are tried.
+    fn checks(&self) -> Vec<Check> {
+        let Some(pool) = &self.pool else { return vec![Check::passed("process")] };
+        let age = pool.status().try_age;
+        match age > self.lease && !self.stop.is_cancelled() {
+            true => vec![Check::failed("process", format!("no beat was tried for {} s", age.as_secs()))],
+            false => vec![Check::passed("process")],
+        }
+    }
+
+    fn ready_checks(&self) -> Vec<Check> {
+        let running = match self.stop.is_cancelled() {
+            true => Check::failed("running", "shutting down"),
+            false => Check::passed("running"),
+        };
+        let heartbeat = self.pool.iter().map(|pool| {
+            let age = pool.status().beat_age;
+            match age > self.lease && !self.stop.is_cancelled() {
+                true => Check::failed("heartbeat", format!("no good beat for {} s", age.as_secs())),
+                false => Check::passed("heartbeat"),
+            }
+        });
+        // A pause is no failure: taking this process out of service would not make the machine less loaded.
+        let pressure = self.pool.iter().map(|pool| Check::told("pressure", pool.pressure().to_string()));
+        [running].into_iter().chain(heartbeat).chain(pressure).collect()
+    }
+}
