@@ -66,6 +66,13 @@ fn missing() -> Vec<&'static str> {
     if process::find("ffmpeg").is_none() || process::find("ffprobe").is_none() {
         missing.push("ffmpeg");
     }
+    if process::find("redis-server").is_none() {
+        missing.push("redis-server");
+    }
+    // Tests that need an address of their own make a network namespace.
+    if process::find("ip").is_none() {
+        missing.push("iproute2");
+    }
     if seaweedfs::pip_is_missing() {
         missing.push("python3-pip");
     }

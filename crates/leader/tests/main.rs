@@ -1,0 +1,6 @@
+//! Leadership with real locks, and in simulation.
+mod file;
+mod nodes;
+mod redis;
+mod service;
+mod simulation;
