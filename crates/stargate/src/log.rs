@@ -21,7 +21,12 @@ pub(crate) fn install(settings: &Settings, verbose: u8, quiet: bool) -> Result<(
         Failure::config(format!("log.filter {filter:?} is not a filter: {error}"))
             .help("write e.g. \"info,stargate_queue=debug\"")
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A log that nobody reads any more must not end the work: by default the failure to write is itself printed, and
+    // that panics when the other end of a pipe is gone.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     let installed = match settings.log_format {
         LogFormat::Json => {
             builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()

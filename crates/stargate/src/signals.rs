@@ -26,8 +26,8 @@ pub(crate) fn stop_token(tasks: &stargate_base::Tasks) -> Result<CancellationTok
                 tracing::warn!(signal = name, "second signal, ending at once");
                 std::process::exit(Exit::Killed as i32);
             }
-            tracing::info!(signal = name, "stopping; a second signal ends at once");
             first.cancel();
+            tracing::info!(signal = name, "stopping; a second signal ends at once");
         }
     });
     Ok(stop)

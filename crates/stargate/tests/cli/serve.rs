@@ -74,6 +74,15 @@ fn refusal_code(program: &stargate_testkit::process::Program, arguments: &[&str]
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_signal_is_heard_although_nobody_reads_the_log() {
+    let program = configured("");
+    let mut up = program.start_unheard(&["up"]);
+    up.ready().await;
+    up.terminate();
+    assert_eq!(up.ended(Duration::from_secs(20)).await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_at_once() {
     let program = configured(KINDS);
     let mut up = program.start(&["up"]);
