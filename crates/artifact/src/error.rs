@@ -29,14 +29,33 @@ pub enum Error {
         /// What was given.
         attempt: String,
     },
+    /// What is to be kept about an artifact is too long.
+    #[error(
+        "what is to be kept about the artifact has {bytes} bytes as JSON, more than {}",
+        crate::manifest::ABOUT_BYTES_MAX
+    )]
+    About {
+        /// Its length.
+        bytes: usize,
+    },
     /// The attempt lost its lease before it could publish.
     #[error("the attempt no longer holds its job, so it publishes nothing")]
     Fenced,
     /// Another publication of the same job has not ended in time; it may belong to a process that stands still.
-    #[error("{} is held by another publication of the same job", path.display())]
+    #[error("{} is held by another publication of the same job: {holder}", path.display())]
     Busy {
         /// The lock.
         path: PathBuf,
+        /// What the one that holds it has written into it.
+        holder: String,
+    },
+    /// Every answer of the [`Permit`](crate::Permit) was old before it could be used.
+    #[error(
+        "{place} was not published: each time too much time passed after the answer that the attempt holds its job"
+    )]
+    Unsure {
+        /// Where.
+        place: String,
     },
     /// The file to be published cannot be read.
     #[error("cannot read {} to publish it", path.display())]
@@ -169,6 +188,7 @@ impl Error {
         match self {
             Self::Key { .. }
             | Self::Attempt { .. }
+            | Self::About { .. }
             | Self::ScratchName { .. }
             | Self::SourceAddress { .. }
             | Self::SourceMissing { .. }
@@ -177,6 +197,7 @@ impl Error {
             Self::Settings { .. } | Self::Unconditional { .. } => ErrorClass::Fatal,
             Self::Fenced
             | Self::Busy { .. }
+            | Self::Unsure { .. }
             | Self::Input { .. }
             | Self::Mismatch { .. }
             | Self::Full { .. }

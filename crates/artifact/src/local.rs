@@ -1,18 +1,23 @@
 //! Artifacts in a folder.
 //!
-//! The file is written under a temporary name in the artifact's own directory, read back, synced, and renamed. So a
-//! reader at the final key sees nothing, or a complete artifact, whenever a process dies.
+//! The file is written under a temporary name in `.partial/`, read back, synced, and renamed. So a reader at the final
+//! key sees nothing, or a complete artifact, whenever a process dies. All of the root is one file system.
 //!
-//! Looking and renaming is one step among live processes: both happen under a lock (`flock` on `.lock` in the same
-//! directory), which ends with the process that holds it. Where nothing lies the rename refuses to replace, so not
-//! even a process without the lock is overwritten; only what is damaged is replaced. The [`Permit`](crate::Permit) is
-//! asked before the lock, not under it: an attempt that stands still while it asks does not hold up the next one.
+//! Publishing goes in rounds. What lies at the key is looked at, however long that takes; the [`Permit`] is asked; then,
+//! under a lock that ends with the process that holds it, the rename is made if nothing has changed since the look and
+//! the answer is fresh. If not, the next round begins. So looking and renaming is one step among live processes, the
+//! lock is never held while somebody else has to answer, and a pause anywhere before the rename makes it ask again.
+//! Where nothing lies the rename refuses to replace, so not even a process without the lock is overwritten; only what
+//! is damaged is replaced.
 //!
-//! A writer holds a lock on its temporary file too. Those without a lock belong to the dead, and go when the next
-//! attempt has published.
+//! [`Permit`]: crate::Permit
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+mod draft;
+mod partial;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,18 +25,21 @@ use async_trait::async_trait;
 use stargate_base::durable;
 use tokio::time::Instant;
 
+use self::draft::{Draft, sum};
+use self::partial::{Held, Lock, Partial};
 use crate::blocking;
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::manifest::{self, Manifest, Sum, Summing};
+use crate::manifest::{self, Manifest};
+use crate::permit::Permission;
 use crate::{Artifacts, Found, Published, Publisher, Step};
 
-/// How long another publication of the same job may hold the lock. It only renames files, and reads what is there.
+/// How long another publication of the same job may hold the lock. It only renames files.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a lock that is held is tried again.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// How much is read or written at once.
-const CHUNK: usize = 256 << 10;
+/// How often a publication looks and asks again because something changed, or took too long, in between.
+const ROUNDS_MAX: u32 = 5;
 
 /// Artifacts in a folder.
 #[derive(Debug, Clone)]
@@ -60,22 +68,56 @@ impl Local {
     fn places(&self, key: &Key) -> Places {
         let artifact = self.path(key);
         let dir = artifact.parent().unwrap_or(&self.root).to_owned();
-        let name = key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-        Places { key: key.clone(), dir, name, manifest: self.root.join(key.manifest()), artifact }
+        let (manifest, partial) = (self.root.join(key.manifest()), Partial::below(&self.root));
+        Places { key: key.clone(), dir, manifest, artifact, partial }
     }
 
-    async fn lock(&self, places: &Places) -> Result<File> {
-        let path = places.dir.join(".lock");
+    async fn lock(&self, places: &Places, attempt: &str) -> Result<Lock> {
         let begin = Instant::now();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let holder = format!("attempt {attempt} in process {} on {host}", std::process::id());
         loop {
-            let (dir, place) = (places.dir.clone(), path.clone());
-            let locked = blocking(move || lock(&dir, &place)).await?;
-            match locked {
-                Some(lock) => return Ok(lock),
-                None if begin.elapsed() >= self.lock_patience => return Err(Error::Busy { path }),
-                None => tokio::time::sleep(LOCK_INTERVAL).await,
+            let (places, holder) = (places.clone(), holder.clone());
+            match blocking(move || places.partial.lock(&places.key, &holder)).await? {
+                Ok(lock) => return Ok(lock),
+                Err(Held { path, holder }) if begin.elapsed() >= self.lock_patience => {
+                    return Err(Error::Busy { path, holder });
+                }
+                Err(_) => tokio::time::sleep(LOCK_INTERVAL).await,
             }
         }
+    }
+
+    /// Makes the draft the artifact and gives the lock that it is under, or the valid artifact that is there.
+    async fn place(
+        &self,
+        places: &Places,
+        mut draft: Draft,
+        by: &Publisher<'_>,
+    ) -> Result<std::result::Result<Lock, Manifest>> {
+        let mut why = Not::Changed;
+        for round in 0..ROUNDS_MAX {
+            let looking = places.clone();
+            let looked = match blocking(move || looking.look()).await? {
+                Ok(looked) => looked,
+                Err(valid) => return Ok(Err(valid)),
+            };
+            let permission = Permission::ask(by, round).await?;
+            let lock = self.lock(places, by.attempt).await?;
+            // The lock goes where the work is: work goes on when this future is dropped.
+            let moving = places.clone();
+            match blocking(move || moving.put(draft, &looked, permission, lock)).await? {
+                Put::Moved(lock) => return Ok(Ok(lock)),
+                Put::Not(kept, not) => (draft, why) = (kept, not),
+            }
+        }
+        let place = self.location(&places.key);
+        Err(match why {
+            Not::Fresh => Error::Unsure { place },
+            Not::Changed => {
+                Error::Store { what: "write", place, source: "others write to it all the time".into() }
+            }
+        })
     }
 }
 
@@ -96,30 +138,28 @@ impl Artifacts for Local {
 
         let (source, begun) = (file.to_owned(), places.clone());
         let attempt = by.attempt.to_owned();
-        let draft = blocking(move || Draft::begin(&source, &begun, &attempt)).await?;
+        let draft = blocking(move || begun.begin(&source, &attempt)).await?;
         by.steps.reached(Step::HalfWritten);
         let draft = blocking(move || draft.finish()).await?;
         by.steps.reached(Step::Written);
         let draft = blocking(move || draft.sync()).await?;
         by.steps.reached(Step::Synced);
 
-        if !by.permit.holds().await {
-            return Err(Error::Fenced);
-        }
-        let lock = self.lock(&places).await?;
-        let manifest = Manifest::new(key, draft.sum.clone(), by.attempt);
-        // The lock goes where the work is: work goes on when this future is dropped.
-        let moving = places.clone();
-        let (there, lock) = blocking(move || moving.put(draft).map(|there| (there, lock))).await?;
-        if let Some(there) = there {
-            return Ok(Published::Adopted(there));
-        }
+        let manifest = Manifest::by(&by, key, draft.sum.clone());
+        let lock = match self.place(&places, draft, &by).await? {
+            Ok(lock) => lock,
+            Err(there) => return Ok(Published::Adopted(there)),
+        };
         by.steps.reached(Step::Moved);
         let json = manifest.to_json();
-        let lock = blocking(move || places.describe(&json).map(|()| lock)).await?;
+        blocking(move || places.describe(&json, lock)).await?;
         by.steps.reached(Step::Described);
-        drop(lock);
         Ok(Published::Stored(manifest))
+    }
+
+    async fn sweep(&self, age: Duration) -> Result<u64> {
+        let partial = Partial::below(&self.root);
+        blocking(move || partial.sweep(age)).await
     }
 
     async fn check(&self) -> Result<()> {
@@ -137,10 +177,40 @@ impl Artifacts for Local {
 struct Places {
     key: Key,
     dir: PathBuf,
-    /// The artifact's file name.
-    name: String,
     artifact: PathBuf,
     manifest: PathBuf,
+    partial: Partial,
+}
+
+/// What lay at a key that holds no valid artifact.
+struct Looked {
+    /// What is wrong with it; absent if nothing is there.
+    wrong: Option<String>,
+    stamps: Stamps,
+}
+
+/// Tells whether the artifact and its manifest are the files they were.
+type Stamps = [Option<Stamp>; 2];
+
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+enum Put {
+    Moved(Lock),
+    Not(Draft, Not),
+}
+
+/// Why a draft was not moved.
+enum Not {
+    /// Something else is there than before.
+    Changed,
+    /// The permission is too old.
+    Fresh,
 }
 
 impl Places {
@@ -174,171 +244,78 @@ impl Places {
         }
     }
 
-    /// Moves a draft to the artifact's name. Gives the manifest of a valid artifact that was there first. Needs the
-    /// lock.
-    fn put(&self, draft: Draft) -> Result<Option<Manifest>> {
-        let moved = match self.find()? {
+    fn begin(&self, source: &Path, attempt: &str) -> Result<Draft> {
+        Draft::begin(source, || {
+            durable::create_dirs(&self.dir).map_err(|error| Error::file("make", &self.dir, error))?;
+            self.partial.create(&self.key, attempt)
+        })
+    }
+
+    /// Gives the manifest of a valid artifact as an error: then there is nothing to do.
+    fn look(&self) -> Result<std::result::Result<Looked, Manifest>> {
+        // Taken first: what is written meanwhile has other ones afterwards.
+        let stamps = self.stamps()?;
+        let wrong = match self.find()? {
             Found::Valid(manifest) => {
-                self.tidy();
-                return Ok(Some(manifest));
+                self.partial.tidy(&self.key);
+                return Ok(Err(manifest));
             }
-            Found::Absent => durable::publish(&draft.path, &self.artifact),
-            Found::Damaged(wrong) => {
-                tracing::warn!(artifact = %self.artifact.display(), wrong, "a damaged artifact is replaced");
-                durable::replace(&draft.path, &self.artifact)
-            }
+            Found::Absent => None,
+            Found::Damaged(wrong) => Some(wrong),
+        };
+        Ok(Ok(Looked { wrong, stamps }))
+    }
+
+    /// Moves a draft to the artifact's name, if there is what was looked at.
+    fn put(&self, draft: Draft, looked: &Looked, permission: Permission, lock: Lock) -> Result<Put> {
+        if self.stamps()? != looked.stamps {
+            return Ok(Put::Not(draft, Not::Changed));
+        }
+        if let Some(wrong) = &looked.wrong {
+            tracing::warn!(artifact = %self.artifact.display(), wrong, "a damaged artifact is replaced");
+        }
+        // Nothing may stand between this question and the rename.
+        if !permission.is_fresh() {
+            return Ok(Put::Not(draft, Not::Fresh));
+        }
+        let moved = match looked.wrong {
+            None => durable::publish(draft.path(), &self.artifact),
+            Some(_) => durable::replace(draft.path(), &self.artifact),
         };
         match moved {
             Ok(()) => {
                 draft.moved();
-                Ok(None)
+                Ok(Put::Moved(lock))
             }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::Not(draft, Not::Changed)),
             Err(error) => Err(Error::file("move an artifact to", &self.artifact, error)),
         }
     }
 
-    /// Writes the manifest, and removes what others have left behind. Needs the lock.
-    fn describe(&self, json: &[u8]) -> Result<()> {
-        let path = self.dir.join(format!(".{}.manifest.{:08x}.tmp", self.name, rand::random::<u32>()));
-        let written = durable::write_new(&path, json).and_then(|()| durable::replace(&path, &self.manifest));
-        written.map_err(|error| {
-            let _ = std::fs::remove_file(&path);
-            Error::file("write", &self.manifest, error)
-        })?;
-        self.tidy();
+    /// Writes the manifest, and removes what others have left behind.
+    fn describe(&self, json: &[u8], lock: Lock) -> Result<()> {
+        let mut draft = self.partial.create(&self.key, "manifest")?;
+        let written = draft.file.write_all(json).and_then(|()| draft.file.sync_all());
+        let written = written.and_then(|()| durable::replace(&draft.path, &self.manifest));
+        written.map_err(|error| Error::file("write", &self.manifest, error))?;
+        draft.moved();
+        drop(lock);
+        self.partial.tidy(&self.key);
         Ok(())
     }
 
-    /// Removes what dead attempts have left behind. The artifact is there, so nothing of it can be needed; a leftover
-    /// that cannot be removed only takes up space. Needs the lock.
-    fn tidy(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
-        let prefix = format!(".{}.", self.name);
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let ours = name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".tmp"));
-            if ours
-                && let Ok(file) = File::open(entry.path())
-                && file.try_lock().is_ok()
-            {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-    }
-}
-
-/// The artifact-to-be under its temporary name. Removed when dropped before it was moved.
-struct Draft {
-    path: PathBuf,
-    file: File,
-    source: File,
-    source_path: PathBuf,
-    summing: Option<Summing>,
-    sum: Sum,
-    moved: bool,
-}
-
-impl Draft {
-    /// Writes the first half.
-    fn begin(source_path: &Path, places: &Places, attempt: &str) -> Result<Self> {
-        let input = |source| Error::Input { path: source_path.to_owned(), source };
-        let source = File::open(source_path).map_err(input)?;
-        let size = source.metadata().map_err(input)?.len();
-        durable::create_dirs(&places.dir).map_err(|error| Error::file("make", &places.dir, error))?;
-        let path = places.dir.join(format!(".{}.{attempt}.{:08x}.tmp", places.name, rand::random::<u32>()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|error| Error::file("write", &path, error))?;
-        let mut draft = Self {
-            path,
-            file,
-            source,
-            source_path: source_path.to_owned(),
-            summing: Some(Summing::default()),
-            sum: Summing::default().finish(),
-            moved: false,
+    fn stamps(&self) -> Result<Stamps> {
+        let stamp = |path: &Path| match std::fs::symlink_metadata(path) {
+            Ok(found) => Ok(Some(Stamp {
+                file: (found.dev(), found.ino()),
+                size: found.size(),
+                written: (found.mtime(), found.mtime_nsec()),
+                changed: (found.ctime(), found.ctime_nsec()),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file("read", path, error)),
         };
-        // Nobody else knows the name. A file system without locks loses only the tidying up after others.
-        let _ = draft.file.try_lock();
-        draft.copy(size / 2)?;
-        Ok(draft)
-    }
-
-    /// Writes the rest, and reads everything back.
-    fn finish(mut self) -> Result<Self> {
-        self.copy(u64::MAX)?;
-        self.sum = self.summing.take().unwrap_or_default().finish();
-        let read_back = self.file.rewind().and_then(|()| sum(&mut self.file));
-        let there = read_back.map_err(|error| Error::file("read", &self.path, error))?;
-        if there != self.sum {
-            let detail = format!(
-                "{} bytes with SHA-256 {}, instead of {} with {}",
-                there.size, there.sha256, self.sum.size, self.sum.sha256
-            );
-            return Err(Error::Mismatch { place: self.path.display().to_string(), detail });
-        }
-        Ok(self)
-    }
-
-    fn sync(self) -> Result<Self> {
-        self.file.sync_all().map_err(|error| Error::file("sync", &self.path, error))?;
-        Ok(self)
-    }
-
-    fn copy(&mut self, bytes_max: u64) -> Result<()> {
-        let mut chunk = vec![0; CHUNK];
-        let mut left = bytes_max;
-        while left > 0 {
-            let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-            let got = match self.source.read(&mut chunk[..want]) {
-                Ok(0) => break,
-                Ok(got) => got,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => return Err(Error::Input { path: self.source_path.clone(), source }),
-            };
-            self.file.write_all(&chunk[..got]).map_err(|error| Error::file("write", &self.path, error))?;
-            self.summing.get_or_insert_default().add(&chunk[..got]);
-            left -= got as u64;
-        }
-        Ok(())
-    }
-
-    fn moved(mut self) {
-        self.moved = true;
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.moved
-            && let Err(error) = std::fs::remove_file(&self.path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.path.display(), %error, "a temporary file could not be removed");
-        }
-    }
-}
-
-fn lock(dir: &Path, path: &Path) -> Result<Option<File>> {
-    durable::create_dirs(dir).map_err(|error| Error::file("make", dir, error))?;
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(|error| Error::file("lock", path, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(Error::file("lock", path, error)),
-    }
-}
-
-fn sum(file: &mut File) -> io::Result<Sum> {
-    let mut chunk = vec![0; CHUNK];
-    let mut summing = Summing::default();
-    loop {
-        match file.read(&mut chunk) {
-            Ok(0) => return Ok(summing.finish()),
-            Ok(got) => summing.add(&chunk[..got]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+        Ok([stamp(&self.artifact)?, stamp(&self.manifest)?])
     }
 }
 
@@ -346,17 +323,18 @@ fn sum(file: &mut File) -> io::Result<Sum> {
 fn check(root: &Path) -> Result<()> {
     const BYTES: &[u8] = b"stargate checks that it can write here\n";
     durable::create_dirs(root).map_err(|error| Error::file("make", root, error))?;
-    let name = format!(".check-{:016x}", rand::random::<u64>());
-    let (draft, path) = (root.join(format!("{name}.tmp")), root.join(name));
-    let there = durable::write_new(&draft, BYTES)
-        .and_then(|()| durable::publish(&draft, &path))
-        .and_then(|()| std::fs::read(&path));
-    let removed = [&draft, &path].map(std::fs::remove_file);
+    let name = format!("check-{:016x}", rand::random::<u64>());
+    let path = root.join(format!(".{name}"));
+    let mut draft = Partial::below(root).create(&Key::new(name)?, "check")?;
+    let written = draft.file.write_all(BYTES).and_then(|()| draft.file.sync_all());
+    let moved = written.and_then(|()| durable::publish(&draft.path, &path));
+    let there = moved.and_then(|()| std::fs::read(&path));
+    let removed = std::fs::remove_file(&path);
     let there = there.map_err(|error| Error::file("write in", root, error))?;
+    draft.moved();
     if there != BYTES {
         let detail = "a small file came back different".to_owned();
         return Err(Error::Mismatch { place: path.display().to_string(), detail });
     }
-    removed.into_iter().last().transpose().map_err(|error| Error::file("remove", &path, error))?;
-    Ok(())
+    removed.map_err(|error| Error::file("remove", &path, error))
 }

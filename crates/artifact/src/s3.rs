@@ -14,9 +14,12 @@
 //! In all cases only complete objects meet. Afterwards each attempt looks at what stands there and describes that, not
 //! what it sent (`settle`), with a condition on the manifest as well. So all agree in the end.
 //!
-//! An artifact carries its SHA-256 and its attempt as metadata of the object, so it is clear at once what it should
+//! An artifact carries its SHA-256, its attempt and what is to be known about it as metadata of the object, so it is clear at once what it should
 //! be, even before its manifest is there. An attempt that finds a complete artifact without a manifest does not
 //! replace it, since its author may be about to write one: it writes the same manifest.
+//!
+//! The [`Permit`](crate::Permit) is asked after the look at what lies there, and its answer must be fresh when the
+//! request that makes the artifact appear is sent. If a pause falls in between, it looks and asks again.
 //!
 //! An upload that failed is aborted. One whose process died stays with the server, invisible to readers; a lifecycle
 //! rule of the bucket (`AbortIncompleteMultipartUpload`) removes it.
@@ -41,11 +44,12 @@ use stargate_base::{Secret, Tasks};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::manifest::{self, Manifest};
+use crate::permit::Permission;
 use crate::{Artifacts, Found, Published, Publisher, Step};
 
 pub use sources::Sources;
 
-use condition::{Condition, Conditional};
+use condition::{Condition, Conditional, is_expired};
 
 /// The size of a part, and of what is read at once. A file that is not larger is put at once.
 const PART: u64 = 8 << 20;
@@ -57,11 +61,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIES_MAX: usize = 4;
 /// No further try begins after this.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a publication looks again because somebody else wrote meanwhile.
+/// How often a publication looks again because somebody else wrote meanwhile, or it took too long itself.
 const ROUNDS_MAX: u32 = 5;
 
 const META_SHA256: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("stargate-sha256"));
 const META_ATTEMPT: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("stargate-attempt"));
+const META_ABOUT: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("stargate-about"));
 
 /// Where a bucket is and how to get in.
 #[derive(Debug, Clone)]
@@ -207,9 +212,10 @@ impl S3 {
             Err(wrong) => wrong,
         };
         let own = |name: &Attribute| attributes.get(name).map(|value| value.as_ref().to_owned());
+        let about = own(&META_ABOUT).and_then(|json| serde_json::from_str(&json).ok());
         Ok(match (own(&META_SHA256), own(&META_ATTEMPT)) {
             (Some(sha256), Some(attempt)) if sha256 == sum.sha256 => There::Undescribed(Undescribed {
-                manifest: Manifest::new(key, sum, &attempt),
+                manifest: Manifest::new(key, sum, &attempt, about),
                 wrong,
                 tag: head.e_tag,
                 manifest_tag: described.tag,
@@ -237,9 +243,9 @@ impl S3 {
     }
 
     /// Makes the upload appear at its key, unless a complete artifact is there. Tells whether it did.
-    async fn place(&self, key: &Key, upload: &mut upload::Upload<'_>) -> Result<bool> {
+    async fn place(&self, key: &Key, upload: &mut upload::Upload<'_>, by: &Publisher<'_>) -> Result<bool> {
         let mut refused = None;
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             let condition = match self.look(key).await? {
                 There::Valid(_) | There::Undescribed(_) => return Ok(false),
                 There::Absent => Condition::Absent,
@@ -258,14 +264,18 @@ impl S3 {
                     });
                 }
             };
-            match upload.complete(condition).await {
+            let permission = Permission::ask(by, round).await?;
+            match upload.complete(condition, permission).await {
                 Ok(()) => return Ok(true),
                 // Somebody was faster, or the answer to a first try was lost: look again.
-                Err(error) if is_refusal(&error) => refused = Some(error),
+                Err(error) if is_refusal(&error) || is_expired(&error) => refused = Some(error),
                 Err(error) => return Err(Error::object("write", self.location(key), error)),
             }
         }
-        Err(self.unsettled(key, refused))
+        match refused {
+            Some(error) if is_expired(&error) => Err(Error::Unsure { place: self.location(key) }),
+            refused => Err(self.unsettled(key, refused)),
+        }
     }
 
     /// Reads back the artifact that is there now, and gives it its manifest if it lacks it. Tells which one it is.
@@ -336,9 +346,9 @@ impl Artifacts for S3 {
         Ok(match self.look(key).await? {
             There::Absent => Found::Absent,
             There::Valid(manifest) => Found::Valid(manifest),
-            There::Undescribed(Undescribed { wrong, .. }) | There::Damaged { wrong, .. } => {
-                Found::Damaged(wrong)
-            }
+            // Whoever believes in it should see its manifest too.
+            There::Undescribed(_) => Found::Valid(self.settle(key).await?),
+            There::Damaged { wrong, .. } => Found::Damaged(wrong),
         })
     }
 
@@ -350,16 +360,13 @@ impl Artifacts for S3 {
             There::Undescribed(_) => return self.settle(key).await.map(Published::Adopted),
             There::Absent | There::Damaged { .. } => {}
         }
-        let mut upload = upload::Upload::begin(self, self.path(key.as_str()), file, by.attempt).await?;
+        let mut upload = upload::Upload::begin(self, self.path(key.as_str()), file, &by).await?;
         let placed = async {
             upload.send(by.steps).await?;
             by.steps.reached(Step::Written);
             // The server has acknowledged every part: there is nothing that a sync could add.
             by.steps.reached(Step::Synced);
-            if !by.permit.holds().await {
-                return Err(Error::Fenced);
-            }
-            self.place(key, &mut upload).await
+            self.place(key, &mut upload, &by).await
         }
         .await;
         upload.abort().await;
@@ -372,7 +379,7 @@ impl Artifacts for S3 {
             by.steps.reached(Step::Described);
         }
         // An attempt that lost its answer, or a race, learns here whose artifact it is.
-        let ours = manifest == Manifest::new(key, upload.sum.clone(), by.attempt);
+        let ours = manifest.attempt == by.attempt && manifest.judge(&upload.sum).is_ok();
         Ok(if ours { Published::Stored(manifest) } else { Published::Adopted(manifest) })
     }
 

@@ -62,6 +62,30 @@ impl ManualClock {
     }
 }
 
+/// An instant on a clock that goes on while the machine is suspended, because leases do. Means nothing elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment(Duration);
+
+impl Moment {
+    // Elsewhere the monotonic clock counts the time of a suspension itself.
+    #[cfg(target_os = "linux")]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    /// The present one.
+    pub fn now() -> Self {
+        let time = rustix::time::clock_gettime(Self::CLOCK);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
+    }
+
+    /// How long ago it was.
+    pub fn age(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
 /// The host's wall clock, for display, logs and default time stamps in producers; never to compare leases with.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
 pub fn wall() -> Timestamp {

@@ -19,6 +19,7 @@ mod cut;
 mod payload;
 mod plan;
 mod probe;
+mod publication;
 mod settings;
 mod source;
 mod tool;
@@ -32,17 +33,18 @@ use async_trait::async_trait;
 use serde_json::json;
 use stargate_artifact::s3::Sources;
 use stargate_artifact::scratch::{self, Scratch};
-use stargate_artifact::{Artifacts, Found, Key, Manifest, Permit, Published, Publisher, Steps, Unobserved};
+use stargate_artifact::{Artifacts, Found, Key, Steps, Unobserved};
 use stargate_base::ErrorClass;
 use stargate_queue::context::Context;
 use stargate_queue::handler::{Failure, Handler, HandlerResult};
 use stargate_queue::kind::Profile;
 
-use crate::execution::{Execution, Reports, chain, stopped};
+use crate::execution::{Execution, Reports, stopped};
 use crate::fetch::{Fetcher, IDLE_MAX, Partial, Reach};
 use payload::{Request, Source};
 use plan::{Part, Plan};
 use probe::{Media, Packet, ProbeError};
+use publication::{About, adopt, storage};
 pub use settings::Settings;
 use source::Located;
 use tool::Tools;
@@ -68,6 +70,8 @@ pub const OUTPUT_VERIFICATION_FAILED: &str = "OUTPUT_VERIFICATION_FAILED";
 pub const STORAGE_UNAVAILABLE: &str = "STORAGE_UNAVAILABLE";
 /// ffmpeg died.
 pub const CLIP_FAILED: &str = "CLIP_FAILED";
+/// The key holds the result of another request.
+pub const ARTIFACT_FOREIGN: &str = "ARTIFACT_FOREIGN";
 /// ffmpeg or ffprobe is not installed.
 pub const FFMPEG_MISSING: &str = "FFMPEG_MISSING";
 
@@ -77,8 +81,6 @@ pub const ARTIFACT: &str = "clip.mp4";
 const SOURCE_READY: &str = "source:ready";
 /// A recording that begins later than this does not begin at zero.
 const ORIGIN_SEC: f64 = 0.001;
-/// What counts as the same end of an adopted clip, whose frames nobody has looked at again.
-const ADOPTED_TOLERANCE_SEC: f64 = 0.2;
 
 /// How clips are treated by default.
 pub fn profile() -> Profile {
@@ -118,15 +120,6 @@ struct Made {
     mode: &'static str,
 }
 
-/// What is known of a published clip besides its manifest.
-struct Outcome {
-    length: f64,
-    /// How it was cut; not known of one that an earlier attempt published.
-    mode: Option<&'static str>,
-    /// The recording ended before the end that was asked for.
-    is_cut_short: bool,
-}
-
 impl Clip {
     /// A handler that publishes to `artifacts` and works in `scratch`. Without `buckets` it has no S3 sources.
     pub fn new(
@@ -159,7 +152,9 @@ impl Clip {
         }
         let scratch = crate::execution::scratch(&self.scratch, execution).await?;
         let result = self.work(&request, &key, scratch.path(), execution, reports).await;
-        close(scratch, result.is_ok()).await;
+        // An attempt that is given back has not failed: there is nothing to be looked at.
+        let is_well = result.as_ref().map_or_else(Failure::is_not_begun, |_| true);
+        close(scratch, is_well).await;
         result
     }
 
@@ -187,12 +182,13 @@ impl Clip {
         let made = self.make(tools, &media, (part, plan), &located, scratch, reports).await?;
         let is_cut_short =
             is_cut_short(request, media.duration, Some(made.length), verify::tolerance(&media));
-        let published = until_stopped(execution, self.publish(key, &made, execution, reports)).await??;
-        let (manifest, mode) = match published {
-            Published::Stored(manifest) => (manifest, Some(made.mode)),
-            Published::Adopted(manifest) => (manifest, None),
+        let about = About {
+            request: Some(request.digest()),
+            duration: millis(made.length),
+            mode: Some(made.mode.to_owned()),
+            cut_short: is_cut_short,
         };
-        finish(&manifest, Outcome { length: made.length, mode, is_cut_short }, reports).await
+        self.publish(key, &made.path, about, execution, reports).await
     }
 
     fn tools<'a>(&'a self, execution: &'a Execution<'_>) -> Tools<'a> {
@@ -293,18 +289,6 @@ impl Clip {
             Err(ProbeError::Unreadable(_)) => Ok(Vec::new()),
         }
     }
-
-    async fn publish<R: Reports>(
-        &self,
-        key: &Key,
-        made: &Made,
-        execution: &Execution<'_>,
-        reports: &R,
-    ) -> Result<Published, Failure> {
-        let attempt = format!("{}-{}", execution.job, execution.attempt);
-        let by = Publisher { attempt: &attempt, permit: &Holder(reports), steps: self.steps.as_ref() };
-        self.artifacts.publish(key, &made.path, by).await.map_err(|error| storage(&error))
-    }
 }
 
 #[async_trait]
@@ -314,56 +298,11 @@ impl Handler for Clip {
     }
 }
 
-/// Asks the store whether the attempt may still publish.
-struct Holder<'a, R>(&'a R);
-
-#[async_trait]
-impl<R: Reports> Permit for Holder<'_, R> {
-    async fn holds(&self) -> bool {
-        self.0.holds().await
-    }
-}
-
 async fn until_stopped<T>(execution: &Execution<'_>, work: impl Future<Output = T>) -> Result<T, Failure> {
     tokio::select! {
         done = work => Ok(done),
         () = execution.stopping.cancelled() => Err(stopped()),
     }
-}
-
-/// An earlier attempt has published and then died: its clip is the result. How long the recording was it has told.
-async fn adopt<R: Reports>(manifest: &Manifest, request: &Request, reports: &R) -> HandlerResult {
-    let ready = reports.earlier(SOURCE_READY).await;
-    let duration = ready.and_then(|data| data["durationSec"].as_f64());
-    let end = duration.map_or(request.end.as_secs_f64(), |duration| duration.min(request.end.as_secs_f64()));
-    let outcome = Outcome {
-        length: end - request.start.as_secs_f64(),
-        mode: None,
-        is_cut_short: is_cut_short(request, duration, None, ADOPTED_TOLERANCE_SEC),
-    };
-    finish(manifest, outcome, reports).await
-}
-
-/// Tells that the clip is there, and answers the result: the same for whoever published it.
-async fn finish<R: Reports>(manifest: &Manifest, outcome: Outcome, reports: &R) -> HandlerResult {
-    let Outcome { length, mode, is_cut_short } = outcome;
-    let mut event = json!({ "key": manifest.key, "size": manifest.size });
-    let mut result = json!({
-        "key": manifest.key,
-        "size": manifest.size,
-        "sha256": manifest.sha256,
-        "duration": millis(length),
-        "mode": mode,
-    });
-    if mode.is_none() {
-        event["adopted"] = true.into();
-        result["adopted"] = true.into();
-    }
-    if is_cut_short {
-        result["cutShort"] = true.into();
-    }
-    reports.event("uploaded", &event).await;
-    Ok(Some(serde_json::value::to_raw_value(&result)?))
 }
 
 /// What of the recording is asked for. The end is moved to that of the recording.
@@ -391,14 +330,6 @@ fn is_cut_short(request: &Request, duration: Option<f64>, length: Option<f64>, t
 
 fn millis(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
-}
-
-fn storage(error: &stargate_artifact::Error) -> Failure {
-    let code = match error {
-        stargate_artifact::Error::Fenced => "LEASE_LOST",
-        _ => STORAGE_UNAVAILABLE,
-    };
-    Failure::new(code, error.class(), chain(error))
 }
 
 /// A failure that left nothing has nothing to be looked at.

@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 /// How much of a timeline is looked through for something that stands near its begin.
 const EARLIER_MAX: u32 = 100;
 
+/// What is shown of an error where there is one line for it. A server may answer with pages.
+const MESSAGE_CHARS_MAX: usize = 300;
+
 /// What is to be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Execution<'a> {
@@ -81,23 +84,74 @@ pub(crate) const SCRATCH_UNAVAILABLE: &str = "SCRATCH_UNAVAILABLE";
 pub(crate) async fn scratch(root: &scratch::Root, execution: &Execution<'_>) -> Result<Scratch, Failure> {
     root.enter(&execution.job.to_string(), execution.attempt).await.map_err(|error| {
         let class = error.class();
-        Failure::new(SCRATCH_UNAVAILABLE, class, chain(&error))
+        shortened(Failure::new(SCRATCH_UNAVAILABLE, class, chain(&error)))
     })
 }
 
-/// An error with all its causes in one line.
+/// An error with all its causes in one line. Many errors tell their cause themselves; then it is not told again.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
-        message.push_str(": ");
-        message.push_str(&inner.to_string());
+        let text = inner.to_string();
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
         source = inner.source();
     }
     message
 }
 
+/// The same failure with a message that can be read at a glance; all of it is the detail.
+pub(crate) fn shortened(mut failure: Failure) -> Failure {
+    let error = &mut failure.error;
+    if let Some((end, _)) = error.message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        let short = format!("{}…", error.message[..end].trim_end());
+        let whole = std::mem::replace(&mut error.message, short);
+        error.detail.get_or_insert(whole);
+    }
+    failure
+}
+
 /// The answer of a handler that was asked to stop. The engine knows why it asked and records that.
 pub(crate) fn stopped() -> Failure {
     Failure::transient("stopped")
+}
+
+#[cfg(test)]
+mod tests {
+    use stargate_base::ErrorClass;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    #[test]
+    fn a_cause_that_was_told_is_not_told_again() {
+        let layers =
+            ["no route", "HTTP error: timed out", "error in 3s - HTTP error: timed out", "cannot read x"];
+        let mut error = None;
+        for text in layers {
+            error = Some(Box::new(Layer { text, source: error }));
+        }
+        let error = error.unwrap();
+        assert_eq!(chain(&*error), "cannot read x: error in 3s - HTTP error: timed out: no route");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_kept_as_detail() {
+        let long = "ü".repeat(MESSAGE_CHARS_MAX + 1);
+        let failure = shortened(Failure::new("X", ErrorClass::Fatal, long.clone()));
+        assert_eq!(failure.error.message.chars().count(), MESSAGE_CHARS_MAX + 1);
+        assert!(failure.error.message.ends_with('…'));
+        assert_eq!(failure.error.detail, Some(long));
+        let short = Failure::new("X", ErrorClass::Fatal, "ü".repeat(MESSAGE_CHARS_MAX));
+        assert_eq!(shortened(short.clone()), short);
+    }
 }

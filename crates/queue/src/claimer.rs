@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt as _;
 use stargate_base::Backoff;
+use stargate_base::clock::Moment;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::local::{HeldJob, Moment, Stop, StopReason, Waiting};
+use crate::local::{HeldJob, Stop, StopReason, Waiting};
 use crate::pool::Engine;
 use crate::reporter::Chain;
 use crate::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement};

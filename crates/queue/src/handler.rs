@@ -70,7 +70,7 @@ impl Failure {
     }
 
     /// Whether the attempt does not count.
-    pub(crate) fn is_not_begun(&self) -> bool {
+    pub fn is_not_begun(&self) -> bool {
         self.error.code == NOT_BEGUN
     }
 

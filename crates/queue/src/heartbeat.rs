@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use stargate_base::clock::Moment;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::local::{HeldJob, Moment, StopReason};
+use crate::local::{HeldJob, StopReason};
 use crate::pool::Engine;
 use crate::reporter::Chain;
 use crate::store::Beat;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stargate_base::clock::Moment;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -219,28 +220,6 @@ impl Pace {
                 usize::try_from(per_slot).unwrap_or(usize::MAX).saturating_mul(slots).min(stock_max)
             }
         }
-    }
-}
-
-/// An instant on a clock that goes on while the machine is suspended, because the leases do.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment(Duration);
-
-impl Moment {
-    // Elsewhere the monotonic clock counts the time of a suspension itself.
-    #[cfg(target_os = "linux")]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-
-    pub(crate) fn now() -> Self {
-        let time = rustix::time::clock_gettime(Self::CLOCK);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
-    }
-
-    pub(crate) fn age(self) -> Duration {
-        Self::now().0.saturating_sub(self.0)
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stargate_base::Tasks;
+use stargate_base::clock::Moment;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::handler::{Entry, Registry};
 use crate::heartbeat;
 use crate::job::WorkerId;
-use crate::local::{Buffer, Held, LastBeat, Moment, Pace, StopReason};
+use crate::local::{Buffer, Held, LastBeat, Pace, StopReason};
 use crate::metrics::Metrics;
 use crate::pressure::{self, Pressure, PressureConfig};
 use crate::reporter::{self, Recorder, Reporter};

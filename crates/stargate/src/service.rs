@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stargate_base::Tasks;
 use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
@@ -19,6 +20,9 @@ use crate::config::{self, Settings};
 use crate::failure::{Failure, Result, chain};
 use crate::systemd;
 use crate::vitals::Vitals;
+
+/// A file of a publication that nobody has touched for so long, and nobody uses, belongs to a dead process.
+const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// What runs in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +76,7 @@ impl Service {
             let intake = assemble::intake(settings, &service.store, &mut registry).await?;
             vitals.pool = Some(service.start_pool(registry, pool_config).await?);
             service.tasks.spawn(scratch.run(settings.scratch.gc_interval, service.stop.clone()));
+            service.start_sweeping(settings);
             if let Some(intake) = intake {
                 // Until the pool has ended: what it finishes last is settled too.
                 service.tasks.spawn(intake.run(service.stop.clone(), service.closing.clone()));
@@ -95,6 +100,27 @@ impl Service {
         service.tasks.spawn(stargate_web::serve(listener, web, scope, service.closing.clone()));
         service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
+    }
+
+    /// Removes what publications that died have left behind, as often as scratch is looked through.
+    fn start_sweeping(&self, settings: &Settings) {
+        // A place that cannot be used has been complained about by whoever needs it.
+        let Ok(artifacts) = assemble::artifacts(settings, &self.tasks) else { return };
+        let (every, stop) = (settings.scratch.gc_interval, self.stop.clone());
+        self.tasks.spawn(async move {
+            loop {
+                match artifacts.sweep(LEFTOVER_AGE).await {
+                    Ok(0) => {}
+                    Ok(removed) => tracing::info!(removed, "files of publications that died were removed"),
+                    Err(error) => {
+                        tracing::warn!(error = chain(&error), "old temporary files could not be removed");
+                    }
+                }
+                if tokio::time::timeout(every, stop.cancelled()).await.is_ok() {
+                    return;
+                }
+            }
+        });
     }
 
     async fn start_pool(

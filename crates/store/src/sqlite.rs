@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Several processes may use the same file. They take turns at a lock file beside it, so none of them ever sees
-//! `SQLITE_BUSY`. What a commit has answered survives any crash (INV-1). If the disk is full or fails, the commands
-//! concerned get the error and nothing of them is kept.
+//! `SQLITE_BUSY`; who does not get its turn within seconds gets an error that names who keeps it. What a commit has
+//! answered survives any crash (INV-1). If the disk is full or fails, the commands concerned get the error and nothing of
+//! them is kept.
 
 mod choose;
 mod claim;
@@ -17,6 +18,7 @@ mod diagnose;
 mod enqueue;
 mod error;
 pub(crate) mod export;
+mod holder;
 mod limit;
 mod link;
 mod list;

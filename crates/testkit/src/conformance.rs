@@ -236,6 +236,7 @@ macro_rules! queue_conformance {
                 the_timeline_of_a_success,
                 the_timeline_of_a_failure_tells_its_error,
                 the_timeline_of_a_retry_tells_why_and_for_how_long,
+                an_event_that_becomes_a_row_keeps_its_text,
                 notes_stand_between_start_and_end,
                 several_notes_of_one_job_in_one_batch_keep_their_order,
                 a_stale_note_in_a_batch_leaves_no_gap,

@@ -3,6 +3,7 @@
 //! A test of the `stargate` crate passes `env!("CARGO_BIN_EXE_stargate")`.
 
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -79,9 +80,23 @@ impl Program {
         let log = self.home().join(format!("log-{}.txt", address.replace(':', "-")));
         let file = std::fs::File::create(&log).expect("a log file in the home");
         let mut command = self.command(arguments);
-        command.env("STARGATE_LISTEN", &address).envs(settings.iter().copied()).stdin(Stdio::null());
+        command.envs(settings.iter().copied());
         command.stdout(file.try_clone().expect("a second handle on the log")).stderr(file);
-        match command.spawn() {
+        self.spawn(command, arguments, address, log)
+    }
+
+    /// Starts a command that stays, and whose words go into a pipe that nobody reads any more.
+    pub fn start_unheard(&self, arguments: &[&str]) -> Running {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = self.command(arguments);
+        command.stdout(writer.try_clone().expect("a second handle on the pipe")).stderr(writer);
+        let address = format!("127.0.0.1:{}", free_port());
+        self.spawn(command, arguments, address, PathBuf::new())
+    }
+
+    fn spawn(&self, mut command: Command, arguments: &[&str], address: String, log: PathBuf) -> Running {
+        match command.env("STARGATE_LISTEN", &address).stdin(Stdio::null()).spawn() {
             Ok(child) => Running { child, address, log, name: arguments.join(" ") },
             Err(error) => panic!("cannot start {}: {error}", self.binary.display()),
         }
@@ -170,6 +185,54 @@ impl Running {
     /// SIGSTOP: alive, but not moving, as under a long garbage collection or a suspended machine.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+    }
+
+    /// Whether all its threads stand still, as some time after [`Running::freeze`].
+    pub fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).into_iter().flatten().flatten();
+        let states: Vec<String> = threads
+            .map(|thread| std::fs::read_to_string(thread.path().join("status")).unwrap_or_default())
+            .collect();
+        let stopped = |status: &String| status.lines().any(|line| line.starts_with("State:\tT"));
+        !states.is_empty() && states.iter().all(stopped)
+    }
+
+    /// Stops it in mid-write to the SQLite store in its home: until it goes on, nobody else can write there.
+    pub async fn freeze_in_mid_write(&self, home: &Path) {
+        self.freeze_while(home, true).await;
+    }
+
+    /// Stops it, but not in mid-write to an SQLite store in its home.
+    pub async fn freeze_between_writes(&self, home: &Path) {
+        self.freeze_while(home, false).await;
+    }
+
+    async fn freeze_while(&self, home: &Path, writes: bool) {
+        let turn = home.join("stargate.db.writer-lock");
+        let what = if writes { "a moment in which it writes" } else { "a moment in which it does not write" };
+        eventually(READY_DEADLINE, what, || async {
+            self.freeze();
+            while !self.is_stopped() {
+                std::thread::yield_now();
+            }
+            if self.has_locked(&turn) == writes {
+                return Ok(());
+            }
+            self.thaw();
+            Err(format!("none so far; its log:\n{}", self.log()))
+        })
+        .await;
+    }
+
+    /// Whether it holds the lock (`flock`) on a file.
+    fn has_locked(&self, path: &Path) -> bool {
+        let Ok(file) = std::fs::metadata(path) else { return false };
+        let holder = format!(" {} ", self.id());
+        let inode = format!(":{} ", file.ino());
+        let locks = std::fs::read_to_string("/proc/locks").expect("the locks of the system");
+        // Those who only wait have an arrow.
+        let holds = |line: &str| line.contains(": FLOCK") && line.contains(&holder) && line.contains(&inode);
+        locks.lines().any(holds)
     }
 
     /// SIGCONT: goes on after [`Running::freeze`].

@@ -5,7 +5,8 @@ use stargate_testkit::s3::Corner;
 
 use super::upload::Upload;
 use super::*;
-use crate::Unobserved;
+use crate::permit::Permission;
+use crate::{Permit, Publisher, Unobserved};
 
 fn open() -> S3 {
     let corner = Corner::create();
@@ -21,6 +22,17 @@ fn open() -> S3 {
     S3::new(&settings, Tasks::new()).unwrap()
 }
 
+struct Yes;
+
+#[async_trait]
+impl Permit for Yes {
+    async fn holds(&self) -> bool {
+        true
+    }
+}
+
+const BY: Publisher<'_> = Publisher { attempt: "17-1", permit: &Yes, about: None, steps: &Unobserved };
+
 fn file(size: u64) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), vec![7; usize::try_from(size).unwrap()]).unwrap();
@@ -32,7 +44,7 @@ async fn an_object_appears_only_if_its_condition_holds() {
     let s3 = open();
     for size in [1000, PART + 1] {
         let (path, file) = (s3.path(&size.to_string()), file(size));
-        let mut upload = Upload::begin(&s3, path.clone(), file.path(), "17-1").await.unwrap();
+        let mut upload = Upload::begin(&s3, path.clone(), file.path(), &BY).await.unwrap();
         upload.send(&Unobserved).await.unwrap();
         assert!(
             matches!(s3.store.head(&path).await, Err(object_store::Error::NotFound { .. })),
@@ -44,7 +56,7 @@ async fn an_object_appears_only_if_its_condition_holds() {
         let conditions =
             [Condition::Absent, Condition::Unchanged("\"00000000000000000000000000000000\"".to_owned())];
         for condition in conditions {
-            let refused = upload.complete(condition).await.unwrap_err();
+            let refused = upload.complete(condition, Permission::given_now()).await.unwrap_err();
             let expected = matches!(
                 refused,
                 object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }
@@ -52,7 +64,8 @@ async fn an_object_appears_only_if_its_condition_holds() {
             assert!(expected, "{size} bytes: {refused:?}");
             assert_eq!(s3.store.head(&path).await.unwrap().e_tag, other.e_tag);
         }
-        upload.complete(Condition::Unchanged(other.e_tag.unwrap())).await.unwrap();
+        let unchanged = Condition::Unchanged(other.e_tag.unwrap());
+        upload.complete(unchanged, Permission::given_now()).await.unwrap();
         let there = s3.store.get(&path).await.unwrap();
         assert_eq!(there.attributes.get(&META_ATTEMPT).map(AsRef::as_ref), Some("17-1"));
         assert_eq!(there.meta.size, size);
@@ -60,10 +73,29 @@ async fn an_object_appears_only_if_its_condition_holds() {
 }
 
 #[tokio::test]
+async fn nothing_is_asked_of_the_server_once_the_permission_is_old() {
+    let s3 = open();
+    for size in [1000, PART + 1] {
+        let (path, file) = (s3.path(&size.to_string()), file(size));
+        let mut upload = Upload::begin(&s3, path.clone(), file.path(), &BY).await.unwrap();
+        upload.send(&Unobserved).await.unwrap();
+        let permission = Permission::given_now();
+        while permission.is_fresh() {
+            tokio::task::yield_now().await;
+        }
+        let expired = upload.complete(Condition::Absent, permission).await.unwrap_err();
+        assert!(is_expired(&expired), "{expired:?}");
+        assert!(matches!(s3.store.head(&path).await, Err(object_store::Error::NotFound { .. })));
+        upload.complete(Condition::Absent, Permission::given_now()).await.unwrap();
+        assert_eq!(s3.store.head(&path).await.unwrap().size, size);
+    }
+}
+
+#[tokio::test]
 async fn an_upload_that_is_dropped_is_aborted() {
     let s3 = open();
     let (path, file) = (s3.path("clip.mp4"), file(PART + 1));
-    let mut upload = Upload::begin(&s3, path.clone(), file.path(), "17-1").await.unwrap();
+    let mut upload = Upload::begin(&s3, path.clone(), file.path(), &BY).await.unwrap();
     upload.send(&Unobserved).await.unwrap();
     let id = upload.id().unwrap();
     s3.store.put_part(&path, &id, 7, PutPayload::from_static(b"x")).await.unwrap();

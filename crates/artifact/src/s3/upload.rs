@@ -12,10 +12,11 @@ use object_store::{
 use tokio::fs::File;
 use tokio::io::AsyncReadExt as _;
 
-use super::{Condition, META_ATTEMPT, META_SHA256, PART, S3};
+use super::{Condition, META_ABOUT, META_ATTEMPT, META_SHA256, PART, S3};
 use crate::error::{Error, Result};
-use crate::manifest::{Sum, Summing};
-use crate::{Step, Steps};
+use crate::manifest::{Sum, Summing, ascii};
+use crate::permit::Permission;
+use crate::{Publisher, Step, Steps};
 
 /// A server takes no more parts than this.
 const PARTS_MAX: u64 = 10_000;
@@ -44,7 +45,12 @@ enum Sent {
 
 impl<'a> Upload<'a> {
     /// Reads the file once: the object is to carry its checksum from the beginning.
-    pub(super) async fn begin(to: &'a S3, path: Path, file_path: &FilePath, attempt: &str) -> Result<Self> {
+    pub(super) async fn begin(
+        to: &'a S3,
+        path: Path,
+        file_path: &FilePath,
+        by: &Publisher<'_>,
+    ) -> Result<Self> {
         let input = |source| Error::Input { path: file_path.to_owned(), source };
         let mut file = File::open(file_path).await.map_err(input)?;
         let mut summing = Summing::default();
@@ -57,8 +63,11 @@ impl<'a> Upload<'a> {
         }
         let sum = summing.finish();
         let file = File::open(file_path).await.map_err(input)?;
-        let attributes =
-            Attributes::from_iter([(META_SHA256, sum.sha256.clone()), (META_ATTEMPT, attempt.to_owned())]);
+        let mut attributes =
+            Attributes::from_iter([(META_SHA256, sum.sha256.clone()), (META_ATTEMPT, by.attempt.to_owned())]);
+        if let Some(about) = by.about {
+            attributes.insert(META_ABOUT, ascii(about).into());
+        }
         Ok(Self { to, path, file, file_path: file_path.to_owned(), attributes, sum, sent: Sent::Nothing })
     }
 
@@ -89,22 +98,29 @@ impl<'a> Upload<'a> {
         self.is_same(summing.finish())
     }
 
-    /// Makes the object appear if the condition holds; otherwise `AlreadyExists` or `Precondition`.
-    pub(super) async fn complete(&mut self, condition: Condition) -> object_store::Result<()> {
+    /// Makes the object appear if the condition holds; otherwise `AlreadyExists` or `Precondition`. Asks for nothing
+    /// once the permission is old; see [`is_expired`](super::condition::is_expired).
+    pub(super) async fn complete(
+        &mut self,
+        condition: Condition,
+        permission: Permission,
+    ) -> object_store::Result<()> {
         let store = &self.to.store;
         match &self.sent {
             Sent::Whole(bytes) => {
-                let mode = match condition {
+                let mode = match &condition {
                     Condition::Absent => PutMode::Create,
                     Condition::Unchanged(tag) => {
-                        PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None })
+                        PutMode::Update(UpdateVersion { e_tag: Some(tag.clone()), version: None })
                     }
                 };
                 let options = PutOptions { mode, attributes: self.attributes.clone(), ..Default::default() };
-                store.put_opts(&self.path, PutPayload::from_bytes(bytes.clone()), options).await?;
+                let put = store.put_opts(&self.path, PutPayload::from_bytes(bytes.clone()), options);
+                condition.around(permission, put).await?;
             }
             Sent::Parts(id, parts) => {
-                condition.around(store.complete_multipart(&self.path, id, parts.clone())).await?;
+                let completed = store.complete_multipart(&self.path, id, parts.clone());
+                condition.around(permission, completed).await?;
             }
             Sent::Nothing | Sent::Ended => {}
         }

@@ -1,9 +1,14 @@
 //! What every store of artifacts promises: each case runs on all of them.
 
-use stargate_artifact::{Error, Found, Published};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use serde_json::json;
+use stargate_artifact::manifest::ABOUT_BYTES_MAX;
+use stargate_artifact::{Error, Found, PERMISSION_AGE_MAX, Permit, Published, Publisher};
 use stargate_base::ErrorClass;
 
-use crate::fixture::{Always, Fixture, Gate, LARGE, Place, SMALL, content};
+use crate::fixture::{Always, Fixture, Gate, LARGE, Place, SMALL, by, content};
 
 /// Makes one test of each case for each store.
 macro_rules! on_both {
@@ -28,10 +33,13 @@ on_both!(
     an_empty_file_is_an_artifact_too,
     the_first_artifact_stays_and_later_attempts_adopt_it,
     an_attempt_that_may_not_publish_leaves_nothing,
+    an_answer_that_has_grown_old_is_asked_for_again,
+    what_its_publisher_says_of_an_artifact_is_known_to_those_who_adopt_it,
     damaged_artifacts_are_found_out_and_replaced,
     a_missing_or_wrong_manifest_is_mended,
     two_attempts_at_once_leave_one_artifact,
     an_attempt_that_stood_still_replaces_nothing,
+    an_attempt_that_saw_a_damaged_artifact_does_not_replace_the_next_one,
     a_file_that_is_not_there_is_an_error_and_leaves_nothing,
     the_check_passes_and_leaves_nothing,
 );
@@ -103,6 +111,71 @@ async fn an_attempt_that_may_not_publish_leaves_nothing(f: Fixture) {
     }
 }
 
+/// Takes its time for the first answers; the last one may be another.
+struct Slow {
+    answers: [bool; 2],
+    slow: u32,
+    asked: AtomicU32,
+}
+
+#[async_trait]
+impl Permit for Slow {
+    async fn holds(&self) -> bool {
+        let before = self.asked.fetch_add(1, Ordering::SeqCst);
+        if before < self.slow {
+            tokio::time::sleep(PERMISSION_AGE_MAX).await;
+        }
+        self.answers[usize::from(before > 0)]
+    }
+}
+
+async fn an_answer_that_has_grown_old_is_asked_for_again(f: Fixture) {
+    let slow = |answers, slow| Slow { answers, slow, asked: AtomicU32::new(0) };
+    for size in [SMALL, LARGE] {
+        let lost = f.publish_if("17-1", &f.file(1, size), &slow([true, false], 1)).await.unwrap_err();
+        assert!(matches!(lost, Error::Fenced), "{lost}");
+        assert_eq!(f.place.names().await, [""; 0]);
+    }
+    let never = f.publish_if("17-1", &f.file(1, SMALL), &slow([true, true], u32::MAX)).await.unwrap_err();
+    assert!(matches!(never, Error::Unsure { .. }), "{never}");
+    assert_eq!(never.class(), ErrorClass::RetryableTransient);
+    assert_eq!(f.place.names().await, [""; 0]);
+    let late = slow([true, true], 1);
+    assert!(stored(&f.publish_if("17-1", &f.file(1, LARGE), &late).await.unwrap()));
+    assert_eq!(late.asked.load(Ordering::SeqCst), 2);
+    assert_only(&f, "17-1", 1, LARGE).await;
+}
+
+async fn what_its_publisher_says_of_an_artifact_is_known_to_those_who_adopt_it(f: Fixture) {
+    let about = json!({ "mode": "copy", "duration": 3.52, "title": "zwei  Räume, \"x\"", "cutShort": true });
+    for (job, size) in [(1, SMALL), (2, LARGE)] {
+        let f = Fixture { key: stargate_artifact::Key::result(job, "clip.mp4").unwrap(), ..clone(&f) };
+        let says = Publisher { about: Some(&about), ..by("17-1") };
+        let first = f.store.publish(&f.key, &f.file(1, size), says).await.unwrap();
+        let Published::Stored(first) = first else { panic!("nothing was there before: {first:?}") };
+        assert_eq!(first.about.as_ref(), Some(&about));
+        let others = json!("another");
+        let late = Publisher { about: Some(&others), ..by("17-2") };
+        let second = f.store.publish(&f.key, &f.file(2, size), late).await.unwrap();
+        assert_eq!(second, Published::Adopted(first.clone()));
+        if matches!(f.place, Place::S3(_)) {
+            f.place.remove(&f.key.manifest()).await;
+        }
+        assert_eq!(f.store.find(&f.key).await.unwrap(), Found::Valid(first));
+        let kept: serde_json::Value =
+            serde_json::from_slice(&f.place.read(&f.key.manifest()).await.unwrap()).unwrap();
+        assert_eq!(kept["about"], about);
+    }
+    let file = f.file(1, SMALL);
+    let long = json!("x".repeat(ABOUT_BYTES_MAX));
+    let refused = f.store.publish(&f.key, &file, Publisher { about: Some(&long), ..by("17-1") });
+    let refused = refused.await.unwrap_err();
+    assert_eq!(refused.class(), ErrorClass::ValidationFailure, "{refused}");
+    let most = json!("x".repeat(ABOUT_BYTES_MAX - 2));
+    let taken = f.store.publish(&f.key, &file, Publisher { about: Some(&most), ..by("17-1") });
+    assert!(stored(&taken.await.unwrap()));
+}
+
 async fn damaged_artifacts_are_found_out_and_replaced(f: Fixture) {
     for (attempt, size) in [("17-1", SMALL), ("17-2", LARGE)] {
         let good = content(9, size);
@@ -134,7 +207,11 @@ async fn a_missing_or_wrong_manifest_is_mended(f: Fixture) {
             Some(bytes) => f.place.write(MANIFEST, bytes).await,
         }
         let found = f.store.find(&f.key).await.unwrap();
-        assert!(matches!(found, Found::Damaged(_)), "{found:?}");
+        match &f.place {
+            Place::Local(_) => assert!(matches!(found, Found::Damaged(_)), "{found:?}"),
+            // It says itself what it should be, and gets its manifest by being found.
+            Place::S3(_) => assert_only(&f, "17-1", 1, SMALL).await,
+        }
         let (Published::Stored(now) | Published::Adopted(now)) =
             f.publish("17-2", &f.file(2, SMALL)).await.unwrap();
         assert_only(&f, &now.attempt, if now.attempt == "17-1" { 1 } else { 2 }, SMALL).await;
@@ -196,6 +273,22 @@ async fn an_attempt_that_stood_still_replaces_nothing(f: Fixture) {
         assert!(f.place.read(f.key.as_str()).await.unwrap() == content(2, size));
     }
     assert_eq!(f.place.names().await.len(), 4, "{:?}", f.place.names().await);
+}
+
+async fn an_attempt_that_saw_a_damaged_artifact_does_not_replace_the_next_one(f: Fixture) {
+    f.place.write(ARTIFACT, b"not whole").await;
+    let gate = Gate::default();
+    let (old_file, new_file) = (f.file(1, SMALL), f.file(2, SMALL));
+    let meanwhile = async {
+        gate.asked.notified().await;
+        let new = f.publish("17-2", &new_file).await.unwrap();
+        gate.go.notify_one();
+        new
+    };
+    let (old, new) = tokio::join!(f.publish_if("17-1", &old_file, &gate), meanwhile);
+    let Published::Stored(new) = new else { panic!("what was there was damaged: {new:?}") };
+    assert_eq!(old.unwrap(), Published::Adopted(new));
+    assert_only(&f, "17-2", 2, SMALL).await;
 }
 
 async fn a_file_that_is_not_there_is_an_error_and_leaves_nothing(f: Fixture) {

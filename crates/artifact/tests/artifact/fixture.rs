@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures::TryStreamExt as _;
@@ -65,9 +66,13 @@ impl Fixture {
         file: &Path,
         permit: &dyn Permit,
     ) -> Result<Published> {
-        let by = Publisher { attempt, permit, steps: &Unobserved };
-        self.store.publish(&self.key, file, by).await
+        self.store.publish(&self.key, file, Publisher { permit, ..by(attempt) }).await
     }
+}
+
+/// An attempt that may publish.
+pub(crate) fn by(attempt: &str) -> Publisher<'_> {
+    Publisher { attempt, permit: &Always(true), about: None, steps: &Unobserved }
 }
 
 impl Place {
@@ -113,7 +118,7 @@ impl Place {
         }
     }
 
-    /// The names of everything that is kept, locks aside.
+    /// The names of everything that is kept.
     pub(crate) async fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         match self {
@@ -125,7 +130,6 @@ impl Place {
                 names.extend(found.into_iter().map(|object| object.location.to_string()[cut..].to_owned()));
             }
         }
-        names.retain(|name| !name.ends_with("/.lock"));
         names.sort();
         names
     }
@@ -188,18 +192,21 @@ impl Permit for Always {
     }
 }
 
-/// Says when it is asked, and answers yes when it may.
+/// Says when it is asked first, and answers yes when it may.
 #[derive(Default)]
 pub(crate) struct Gate {
     pub(crate) asked: tokio::sync::Notify,
     pub(crate) go: tokio::sync::Notify,
+    is_open: AtomicBool,
 }
 
 #[async_trait]
 impl Permit for Gate {
     async fn holds(&self) -> bool {
-        self.asked.notify_one();
-        self.go.notified().await;
+        if !self.is_open.swap(true, Ordering::SeqCst) {
+            self.asked.notify_one();
+            self.go.notified().await;
+        }
         true
     }
 }

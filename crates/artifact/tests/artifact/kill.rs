@@ -8,15 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use stargate_artifact::{Found, Published, Publisher, Step, Steps, Unobserved};
+use stargate_artifact::{Found, PERMISSION_AGE_MAX, Permit, Published, Publisher, Step, Steps};
+use stargate_base::clock::Moment;
 use stargate_testkit::eventually;
 use stargate_testkit::s3::Corner;
 
-use crate::fixture::{Always, Fixture, LARGE, Place, SMALL, content};
+use crate::fixture::{Fixture, LARGE, Place, SMALL, by, content};
 
 const TOLD: &str = "STARGATE_TEST_PUBLISH";
 const OTHER: [&str; 2] = ["--exact", "kill::the_process_that_is_told_to_publish_does_so"];
+/// Those at which nothing has appeared yet.
+const BEFORE: [Step; 5] = [Step::Begun, Step::HalfWritten, Step::Written, Step::Synced, Step::Permitted];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends this process a signal when it reaches a step, and goes on when there is a file that says so.
@@ -38,6 +42,16 @@ impl Steps for At {
     }
 }
 
+/// Says yes as long as there is no file that says otherwise.
+struct UnlessLost(PathBuf);
+
+#[async_trait]
+impl Permit for UnlessLost {
+    async fn holds(&self) -> bool {
+        !self.0.exists()
+    }
+}
+
 /// The other process. Without an order it publishes in a place of its own.
 #[tokio::test]
 async fn the_process_that_is_told_to_publish_does_so() {
@@ -56,7 +70,8 @@ async fn the_process_that_is_told_to_publish_does_so() {
     let signal = if text("signal") == "kill" { Signal::KILL } else { Signal::STOP };
     let key = stargate_artifact::Key::result(17, "clip.mp4").unwrap();
     let steps = At { step, signal, go: text("go").into() };
-    let by = Publisher { attempt: "17-1", permit: &Always(true), steps: &steps };
+    let permit = UnlessLost(text("lost").into());
+    let by = Publisher { permit: &permit, steps: &steps, ..by("17-1") };
     let answer = match place.open().publish(&key, Path::new(&text("file")), by).await {
         Ok(Published::Stored(_)) => "stored".to_owned(),
         Ok(Published::Adopted(_)) => "adopted".to_owned(),
@@ -73,9 +88,10 @@ fn start(f: &Fixture, file: &Path, at: Step, signal: &str) -> Child {
 }
 
 fn told(f: &Fixture, file: &Path, at: &str, signal: &str) -> String {
-    let [answer, go] = ["answer", "go"].map(|name| f.home.path().join(name));
-    let mut told =
-        serde_json::json!({ "file": file, "at": at, "signal": signal, "answer": answer, "go": go });
+    let [answer, go, lost] = ["answer", "go", "lost"].map(|name| f.home.path().join(name));
+    let mut told = serde_json::json!({
+        "file": file, "at": at, "signal": signal, "answer": answer, "go": go, "lost": lost,
+    });
     match &f.place {
         Place::Local(folder) => told["folder"] = folder.to_str().unwrap().into(),
         Place::S3(corner) => told["prefix"] = corner.prefix.as_str().into(),
@@ -123,11 +139,13 @@ async fn killed_at(f: Fixture, step: Step, size: usize) {
     let appeared = f.place.read(f.key.as_str()).await.is_some();
     match step {
         Step::Described => assert!(matches!(found, Found::Valid(_)), "{found:?}"),
-        Step::Moved => assert!(matches!(found, Found::Damaged(_)) && appeared, "{found:?}"),
+        Step::Moved => match &f.place {
+            Place::Local(_) => assert!(matches!(found, Found::Damaged(_)) && appeared, "{found:?}"),
+            Place::S3(_) => assert!(matches!(found, Found::Valid(_)) && appeared, "{found:?}"),
+        },
         _ => assert!(found == Found::Absent && !appeared, "{found:?}"),
     }
-    let by = Publisher { attempt: "17-2", permit: &Always(true), steps: &Unobserved };
-    let published = f.store.publish(&f.key, &second, by).await.unwrap();
+    let published = f.publish("17-2", &second).await.unwrap();
     let adopts = step == Step::Described || (step == Step::Moved && matches!(f.place, Place::S3(_)));
     assert_eq!(matches!(published, Published::Adopted(_)), adopts, "{published:?}");
     assert_one(&f, size).await;
@@ -154,10 +172,9 @@ async fn killed_at_any_step_a_bucket_holds_nothing_partial_of_a_large_file() {
     }
 }
 
-/// Attempt 1 stands still at a step, attempt 2 publishes, attempt 1 goes on.
-async fn stopped_at(f: Fixture, step: Step, size: usize) {
-    let (first, second) = (f.file(1, size), f.file(2, size));
-    let child = start(&f, &first, step, "stop");
+/// A process that publishes and stands still at a step.
+async fn stopped(f: &Fixture, file: &Path, step: Step) -> (Child, Pid) {
+    let child = start(f, file, step, "stop");
     let pid = Pid::from_child(&child);
     eventually(PATIENCE, "the other process to stand still", || {
         let seen = waitpid(Some(pid), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
@@ -170,23 +187,35 @@ async fn stopped_at(f: Fixture, step: Step, size: usize) {
         }
     })
     .await;
+    (child, pid)
+}
+
+/// Lets it go on, and gives its answer.
+async fn answer(f: &Fixture, (child, pid): (Child, Pid), size: usize) -> String {
+    std::fs::write(f.home.path().join("go"), "").unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    let status = watch_to_its_end(f, child, size).await;
+    assert!(status.success(), "{status}");
+    std::fs::read_to_string(f.home.path().join("answer")).unwrap()
+}
+
+/// Attempt 1 stands still at a step, attempt 2 publishes, attempt 1 goes on.
+async fn stopped_at(f: Fixture, step: Step, size: usize) {
+    let (first, second) = (f.file(1, size), f.file(2, size));
+    let other = stopped(&f, &first, step).await;
     f.publish("17-2", &second).await.unwrap();
     // What the other one still writes to is not taken from it.
     let before = f.place.read(f.key.as_str()).await;
-    std::fs::write(f.home.path().join("go"), "").unwrap();
-    kill_process(pid, Signal::CONT).unwrap();
-    let status = watch_to_its_end(&f, child, size).await;
-    assert!(status.success(), "{status}");
+    let answer = answer(&f, other, size).await;
     assert_one(&f, size).await;
     assert!(f.place.read(f.key.as_str()).await == before, "the artifact is another one now");
-    let answer = std::fs::read_to_string(f.home.path().join("answer")).unwrap();
     let stored = matches!(step, Step::Moved | Step::Described);
     assert_eq!(answer, if stored { "stored" } else { "adopted" });
 }
 
 #[tokio::test]
 async fn a_process_that_stood_still_does_not_replace_the_artifact_in_a_folder() {
-    for step in [Step::Begun, Step::HalfWritten, Step::Written, Step::Synced] {
+    for step in BEFORE {
         stopped_at(Fixture::local(), step, SMALL).await;
     }
 }
@@ -198,6 +227,35 @@ async fn a_process_that_stood_still_does_not_replace_the_artifact_in_a_bucket() 
     }
     stopped_at(Fixture::s3(), Step::Synced, LARGE).await;
     stopped_at(Fixture::s3(), Step::Moved, LARGE).await;
+}
+
+/// Attempt 1 stands still at a step, loses its lease, and goes on before anybody else has published.
+async fn loses_its_lease_at(f: Fixture, step: Step, size: usize) {
+    let other = stopped(&f, &f.file(1, size), step).await;
+    let stood_still = Moment::now();
+    std::fs::write(f.home.path().join("lost"), "").unwrap();
+    eventually(PATIENCE, "the answer to be old", || async {
+        if stood_still.age() > PERMISSION_AGE_MAX { Ok(()) } else { Err("it is fresh".to_owned()) }
+    })
+    .await;
+    let answer = answer(&f, other, size).await;
+    assert!(answer.starts_with("the attempt no longer holds its job"), "at {}: {answer}", step.as_str());
+    assert!(answer.ends_with("and keeps []"), "at {}: {answer}", step.as_str());
+}
+
+#[tokio::test]
+async fn a_process_that_lost_its_lease_while_it_stood_still_publishes_nothing_in_a_folder() {
+    for step in BEFORE {
+        loses_its_lease_at(Fixture::local(), step, SMALL).await;
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_lost_its_lease_while_it_stood_still_publishes_nothing_in_a_bucket() {
+    for step in BEFORE {
+        loses_its_lease_at(Fixture::s3(), step, SMALL).await;
+    }
+    loses_its_lease_at(Fixture::s3(), Step::Permitted, LARGE).await;
 }
 
 #[tokio::test]

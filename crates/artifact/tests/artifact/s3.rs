@@ -91,5 +91,7 @@ async fn an_artifact_without_its_manifest_is_described_not_replaced() {
     f.place.remove(&f.key.manifest()).await;
     let second = f.publish("17-2", &f.file(2, SMALL)).await.unwrap();
     assert_eq!(second, stargate_artifact::Published::Adopted(first.clone()));
-    assert_eq!(f.store.find(&f.key).await.unwrap(), Found::Valid(first));
+    f.place.remove(&f.key.manifest()).await;
+    assert_eq!(f.store.find(&f.key).await.unwrap(), Found::Valid(first), "a look is enough");
+    assert!(f.place.read(&f.key.manifest()).await.is_some());
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use stargate_artifact::s3::Sources;
 use stargate_base::ErrorClass;
 use stargate_queue::handler::Failure;
@@ -48,6 +49,16 @@ impl std::fmt::Display for Source {
 }
 
 impl Request {
+    /// The same for every attempt, however the payload is written: tells the clips of two requests apart.
+    pub(super) fn digest(&self) -> String {
+        let source = match &self.source {
+            Source::Local(text) | Source::S3(text) => text.as_str(),
+            Source::Web(url) => url.as_str(),
+        };
+        let text = format!("{} {} {source}", self.start.as_nanos(), self.end.as_nanos());
+        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Length asked for.
     pub(super) fn length(&self) -> Duration {
         self.end - self.start

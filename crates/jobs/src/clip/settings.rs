@@ -23,6 +23,9 @@ pub struct Settings {
     pub inherited: Vec<(OsString, OsString)>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// How long an attempt waits before it gives its job back because another one holds the place of its artifact.
+    /// Default 30 s.
+    pub busy_delay: Duration,
 }
 
 impl Default for Settings {
@@ -36,6 +39,7 @@ impl Default for Settings {
             allow_private: false,
             inherited: Vec::new(),
             grace: crate::exec::GRACE,
+            busy_delay: Duration::from_secs(30),
         }
     }
 }

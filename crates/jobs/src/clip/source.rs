@@ -12,7 +12,7 @@ use super::payload::Source;
 use super::{
     INPUT_TOO_LARGE, SOURCE_NOT_FOUND, SOURCE_UNAVAILABLE, SOURCE_UNREADABLE, SSRF_BLOCKED, Settings,
 };
-use crate::execution::{SCRATCH_UNAVAILABLE, chain};
+use crate::execution::{SCRATCH_UNAVAILABLE, chain, shortened};
 use crate::fetch::FetchError;
 
 /// A recording that ffmpeg can open.
@@ -60,7 +60,7 @@ pub(super) fn check_size(settings: &Settings, shown: &Source, bytes: u64) -> Res
 pub(super) fn not_fetched(shown: &Source, error: FetchError) -> Failure {
     let invalid = ErrorClass::ValidationFailure;
     let message = format!("{shown} {error}");
-    match error {
+    shortened(match error {
         FetchError::Blocked => {
             let message = format!("{message}, which is refused unless clip.allow_private is set");
             Failure::new(SSRF_BLOCKED, invalid, message)
@@ -81,14 +81,14 @@ pub(super) fn not_fetched(shown: &Source, error: FetchError) -> Failure {
             let message = format!("{shown} cannot be stored in scratch: {source}");
             Failure::new(SCRATCH_UNAVAILABLE, ErrorClass::RetryableTransient, message)
         }
-    }
+    })
 }
 
 /// What the failure of a download from a bucket means.
 pub(super) fn not_downloaded(shown: &Source, bytes_max: u64, error: &stargate_artifact::Error) -> Failure {
     use stargate_artifact::Error;
     let message = chain(error);
-    match error {
+    shortened(match error {
         Error::SourceMissing { .. } => Failure::new(SOURCE_NOT_FOUND, ErrorClass::ValidationFailure, message),
         Error::SourceTooLarge { .. } => too_large(shown, bytes_max),
         Error::SourceDenied { .. } | Error::SourceAddress { .. } => unreadable(message),
@@ -97,7 +97,7 @@ pub(super) fn not_downloaded(shown: &Source, bytes_max: u64, error: &stargate_ar
             Failure::new(SCRATCH_UNAVAILABLE, ErrorClass::RetryableTransient, message)
         }
         _ => Failure::new(SOURCE_UNAVAILABLE, error.class(), message),
-    }
+    })
 }
 
 pub(super) fn unreadable(message: impl Into<String>) -> Failure {

@@ -78,7 +78,7 @@ pub(crate) fn clip(settings: &Settings, scratch: &Root, tasks: &Tasks) -> Result
     let clip = Clip::new(limits, artifacts(settings, tasks)?, scratch.clone(), sources);
     let clip = clip.map_err(|error| Failure::config(format!("clip: {}", chain(&error))))?;
     #[cfg(debug_assertions)]
-    let clip = match die_at::of_environment()? {
+    let clip = match signal_at::of_environment()? {
         Some(steps) => clip.with_steps(Arc::new(steps)),
         None => clip,
     };
@@ -107,6 +107,7 @@ pub(crate) fn clip_profile(settings: &Settings) -> Profile {
     Profile {
         max_attempts: settings.clip.max_attempts,
         timeout: settings.clip.timeout,
+        backoff: settings.clip.backoff,
         concurrency: settings.clip.concurrency,
         ..clip::profile()
     }
@@ -173,9 +174,9 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// For tests of the binary: ends or pauses the process in the middle of a publication.
+/// For tests of the binary: sends the process a signal in the middle of a publication, which ends or pauses it.
 #[cfg(debug_assertions)]
-mod die_at {
+mod signal_at {
     use rustix::process::{Signal, getpid, kill_process};
     use stargate_artifact::{Step, Steps};
 
@@ -187,27 +188,27 @@ mod die_at {
 
     const STOPPED_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-    pub(super) struct DieAt {
+    pub(super) struct SignalAt {
         step: Step,
         signal: Signal,
     }
 
     /// The step that the environment names.
-    pub(super) fn of_environment() -> Result<Option<DieAt>> {
+    pub(super) fn of_environment() -> Result<Option<SignalAt>> {
         for (variable, signal) in VARIABLES {
             let Ok(name) = std::env::var(variable) else { continue };
             let step = Step::ALL.into_iter().find(|step| step.as_str() == name);
             let known = Step::ALL.map(Step::as_str).join(", ");
             let unknown = || Failure::config(format!("{variable} is {name:?}; allowed are {known}"));
-            return Ok(Some(DieAt { step: step.ok_or_else(unknown)?, signal }));
+            return Ok(Some(SignalAt { step: step.ok_or_else(unknown)?, signal }));
         }
         Ok(None)
     }
 
-    impl Steps for DieAt {
+    impl Steps for SignalAt {
         fn reached(&self, step: Step) {
             if step == self.step {
-                // Nothing may run after this point, no handler and no destructor: that is what a crash is.
+                // After SIGKILL nothing may run, no handler and no destructor: that is what a crash is.
                 let _ = kill_process(getpid(), self.signal);
                 // SIGSTOP is taken by any of the threads, and only then stops this one.
                 std::thread::sleep(STOPPED_WITHIN);

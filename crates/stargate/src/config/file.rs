@@ -109,6 +109,8 @@ pub(crate) struct Clip {
     pub(crate) allow_private: Given<bool>,
     pub(crate) timeout: Given<Interval>,
     pub(crate) max_attempts: Given<u64>,
+    pub(crate) backoff: Given<Interval>,
+    pub(crate) backoff_max: Given<Interval>,
     pub(crate) concurrency: Given<u64>,
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use stargate_base::Secret;
+use stargate_base::{Backoff, Secret};
 use stargate_queue::job::check_name;
 
 use super::artifacts_url::{self, ArtifactsUrl};
 use super::catalogue::runtime as catalogue;
 use super::file::{self, File};
-use super::interval::Interval;
+use super::interval::{self, Interval};
 use super::layer::{Layers, Origin};
 use super::size::Size;
 use super::{kinds, parsed, same, secret};
@@ -56,6 +56,7 @@ pub(crate) struct Clip {
     pub(crate) allow_private: bool,
     pub(crate) timeout: Duration,
     pub(crate) max_attempts: u16,
+    pub(crate) backoff: Backoff,
     pub(crate) concurrency: Option<usize>,
 }
 
@@ -148,10 +149,29 @@ pub(super) fn clip(layers: &mut Layers<'_>, file: &File, attempts: u64) -> Resul
         allow_private: layers.pick(&catalogue::ALLOW_PRIVATE, None, &given.allow_private, same, false)?,
         timeout: layers.pick(&catalogue::CLIP_TIMEOUT, None, &given.timeout, length, ten_minutes)?,
         max_attempts: u16::try_from(attempts).unwrap_or(3),
+        backoff: clip_backoff(layers, given)?,
         concurrency: layers
             .find(&catalogue::CLIP_CONCURRENCY, None, &given.concurrency, same)?
             .and_then(|n| usize::try_from(n).ok()),
     })
+}
+
+/// The waits between attempts, with the rules of other kinds.
+fn clip_backoff(layers: &mut Layers<'_>, given: &file::Clip) -> Result<Backoff> {
+    let length = |Interval(length): Interval| length;
+    let usual = Backoff::JOBS;
+    let first = layers.pick(&catalogue::CLIP_BACKOFF, None, &given.backoff, length, usual.first)?;
+    let cap_default = usual.cap.max(first);
+    let cap = layers.pick(&catalogue::CLIP_BACKOFF_MAX, None, &given.backoff_max, length, cap_default)?;
+    let at = given.backoff.as_ref().or(given.backoff_max.as_ref());
+    match (at, layers.source) {
+        (Some(at), Some(source)) if first > cap => {
+            let (first, cap) = (interval::show(first), interval::show(cap));
+            let problem = format!("is {first}, more than backoff_max {cap}");
+            Err(source.refuse(at.span(), "clip.backoff", &problem))
+        }
+        _ => Ok(Backoff { first, cap, ..usual }),
+    }
 }
 
 /// Reads `[scratch]`.

@@ -86,6 +86,18 @@ fn every_section_is_taken_and_its_secrets_are_not_shown() {
 }
 
 #[test]
+fn a_clip_waits_between_attempts_as_other_kinds_do_unless_told() {
+    let waits = |text: &str| {
+        let backoff = read(text).clip.backoff;
+        (backoff.first.as_secs(), backoff.cap.as_secs())
+    };
+    assert_eq!(waits(""), (30, 3600));
+    assert_eq!(waits("[clip]\nbackoff = \"1s\"\nbackoff_max = \"1m\"\n"), (1, 60));
+    assert_eq!(waits("[clip]\nbackoff = \"2h\"\n"), (7200, 7200), "the longest wait grows with the first");
+    assert_eq!(waits("[clip]\nbackoff = \"0s\"\n"), (0, 3600));
+}
+
+#[test]
 fn a_clip_gets_three_attempts_until_somebody_says_a_number() {
     assert_eq!(read("").clip.max_attempts, 3);
     assert_eq!(read("").plans.profile.max_attempts, 5);
@@ -109,6 +121,14 @@ fn values_out_of_range_and_impossible_combinations_are_refused_with_the_place() 
         ("[clip]\nmax_input = \"large\"\n", "10GiB", 2),
         ("[clip]\nmax_length = \"2d\"\n", "clip.max_length is 2d; allowed are 100ms to 24h", 2),
         ("[clip]\nmax_attempts = 0\n", "allowed are 1 to 1000", 2),
+        ("[clip]\nbackoff = \"8d\"\n", "clip.backoff is 8d; allowed are 0s to 7d", 2),
+        ("[clip]\nbackoff_max = \"8d\"\n", "clip.backoff_max is 8d; allowed are 0s to 7d", 2),
+        (
+            "[clip]\nbackoff = \"2m\"\nbackoff_max = \"1m\"\n",
+            "clip.backoff is 2m, more than backoff_max 1m",
+            2,
+        ),
+        ("[clip]\nbackoff_max = \"1s\"\n", "clip.backoff is 30s, more than backoff_max 1s", 2),
         ("[clip]\nsource_dir = [\"x\"]\n", "did you mean \"source_dirs\"?", 2),
         ("[scratch]\nmax_size = -1\n", "a size such as", 2),
         ("[scratch]\ngc_interval = \"0s\"\n", "allowed are 100ms to 24h", 2),

@@ -7,7 +7,7 @@ use stargate_testkit::eventually;
 use stargate_testkit::postgres::Database;
 use stargate_testkit::process::{Program, Running, get};
 
-use crate::{PATIENCE, configured, events, names, reaches};
+use crate::{PATIENCE, configured, events, names, reaches, refused_with};
 
 /// `wait` runs until the test lets that attempt go.
 const KINDS: &str = r#"
@@ -16,6 +16,8 @@ heartbeat = "250ms"
 lease = "1s"
 [kinds."wait"]
 exec = ["sh", "-c", "echo $STARGATE_JOB_ID >> runs.log; while [ ! -e go-$STARGATE_ATTEMPT ]; do sleep 0.02; done"]
+[kinds."chatter"]
+exec = ["sh", "-c", "while [ ! -e go-$STARGATE_ATTEMPT ]; do echo '{\"event\": \"word\"}'; done"]
 [kinds."quick"]
 exec = ["sh", "-c", "echo $STARGATE_JOB_ID >> runs.log"]
 "#;
@@ -64,7 +66,7 @@ async fn a_frozen_worker_that_lost_its_job_writes_nothing_when_it_thaws() {
     let mut first = ready_worker(&program).await;
     let id = program.answer(&["job", "enqueue", "wait"]);
     runs_at(&program, &id, &first).await;
-    first.freeze();
+    first.freeze_between_writes(program.home()).await;
     let second = ready_worker(&program).await;
     runs_at(&program, &id, &second).await;
     // The first one's program ends well while the job is the second one's.
@@ -102,6 +104,38 @@ async fn a_frozen_worker_that_lost_its_job_writes_nothing_when_it_thaws() {
     reaches(&program, &quick, "done").await;
     assert_eq!(events(&program, &id), after);
     assert!(first.is_running(), "{}", first.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_stopped_in_mid_write_is_named_to_all_others_and_they_go_on_when_it_does() {
+    let program = program();
+    let first = ready_worker(&program).await;
+    let chatter = program.answer(&["job", "enqueue", "chatter"]);
+    runs_at(&program, &chatter, &first).await;
+    let mut second = ready_worker(&program).await;
+    first.freeze_in_mid_write(program.home()).await;
+    // One that runs says so and goes on, one that starts gives up, and so does a command.
+    let mut third = program.start(&["worker"]);
+    let holder = format!("process {} (", first.id());
+    let parts = ["get its turn to write", &holder, "which is stopped", "kill -CONT"];
+    assert_eq!(refused_with(&program, &["job", "enqueue", "quick"], &parts), "STORE_UNAVAILABLE");
+    assert_eq!(third.ended(PATIENCE).await.code(), Some(5), "{}", third.log());
+    for log in [third.log(), second.log()] {
+        assert!(log.contains("the store cannot be written") && log.contains(&holder), "{log}");
+    }
+    assert_eq!(names(&events(&program, &chatter))[..2], ["created", "processing"], "reading goes on");
+    assert!(second.is_running(), "{}", second.log());
+
+    first.thaw();
+    let quick = program.answer(&["job", "enqueue", "quick"]);
+    reaches(&program, &quick, "done").await;
+    for attempt in 1..=3 {
+        let_go(&program, attempt);
+    }
+    reaches(&program, &chatter, "done").await;
+    assert!(second.log().contains("the store can be written again"), "{}", second.log());
+    let all = crate::json(&program, &["job", "list"]);
+    assert_eq!(all.as_array().map(Vec::len), Some(2), "what was refused is not done after all: {all}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,16 +51,6 @@ pub(crate) async fn all_gone(home: &Path) {
     .await;
 }
 
-/// Whether all threads of a process stand still after a SIGSTOP.
-pub(crate) fn is_stopped(pid: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let states: Vec<String> = threads
-        .map(|thread| std::fs::read_to_string(thread.path().join("status")).unwrap_or_default())
-        .collect();
-    let stopped = |status: &String| status.lines().any(|line| line.starts_with("State:\tT"));
-    !states.is_empty() && states.iter().all(stopped)
-}
-
 /// The arguments of a process; none when it is gone or a zombie.
 fn command(pid: u32) -> Option<String> {
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;

@@ -1,7 +1,10 @@
 //! A worker that dies or is paused at each step of publication: never a part of an artifact under its key, always a
 //! whole one at the end, and nothing beside it.
 
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -15,9 +18,9 @@ use crate::stage::{Stage, check_description, is, metric};
 use crate::{PATIENCE, processes, video};
 
 /// The steps at which the debug build can be told to die or to stand still, in order.
-const STEPS: [&str; 6] = ["begun", "half-written", "written", "synced", "moved", "described"];
-/// Those at which nothing is visible yet.
-const BEFORE: [&str; 4] = ["begun", "half-written", "written", "synced"];
+const STEPS: [&str; 7] = ["begun", "half-written", "written", "synced", "permitted", "moved", "described"];
+/// Those at which nothing is visible yet. At the last one the worker has just been told that it holds its job.
+const BEFORE: [&str; 5] = ["begun", "half-written", "written", "synced", "permitted"];
 /// The length of the artifact in seconds.
 const LENGTH: f64 = 1.2;
 /// Of a cut that takes as long as it plays.
@@ -82,6 +85,28 @@ async fn a_worker_paused_between_artifact_and_manifest_leaves_one_whole_artifact
     place.stage.close().await;
 }
 
+#[tokio::test]
+async fn what_dead_publications_left_behind_goes_and_what_is_in_use_stays() {
+    let stage = Stage::sqlite("").await;
+    std::fs::create_dir_all(stage.partial()).unwrap();
+    let old = SystemTime::from(stargate_base::clock::wall()) - Duration::from_secs(2 * 3600);
+    let make = |name: &str| {
+        let path = stage.partial().join(name);
+        let file = File::create_new(&path).unwrap();
+        file.set_modified(old).unwrap();
+        (path, file)
+    };
+    let (used, file) = make("results+7+clip.mp4+7-1+0a1b2c3d.tmp");
+    file.lock().unwrap();
+    let dead = ["results+8+clip.mp4+8-1+0a1b2c3d.tmp", "results+8+clip.mp4.lock"].map(|name| make(name).0);
+    let _worker = stage.worker().await;
+    eventually(PATIENCE, "the end of the leftovers", || async {
+        if dead.iter().any(|path| path.exists()) { Err(format!("{dead:?}")) } else { Ok(()) }
+    })
+    .await;
+    assert!(used.exists());
+}
+
 async fn dies(place: Place, step: &str) {
     let stage = &place.stage;
     let id = stage.enqueue("clip", &payload());
@@ -95,10 +120,13 @@ async fn dies(place: Place, step: &str) {
     let _worker = stage.worker().await;
     let job = stage.ends(id, State::Done).await;
     assert_eq!((job.attempt_count, job.crash_count), (2, 1), "after the death at {step}: {job:?}");
-    // What was published whole is not made again.
-    assert_eq!(stage.cuts(), if step == "described" { 1 } else { 2 }, "cuts after the death at {step}");
-    // In a bucket an artifact says itself what it should be, so it is kept also without a manifest.
+    // What was published whole is not made again. In a bucket an artifact says itself what it should be, so it is kept
+    // also without a manifest.
     let adopted = step == "described" || (step == "moved" && place.bucket.is_some());
+    assert_eq!(stage.cuts(), if adopted { 1 } else { 2 }, "cuts after the death at {step}");
+    let result: Value = serde_json::from_str(job.result.as_ref().expect("a result").get()).unwrap();
+    assert_eq!(result["adopted"] == json!(true), adopted, "after the death at {step}: {result}");
+    assert_eq!(result["mode"], "copy", "after the death at {step}: {result}");
     let uploaded = uploaded(stage, id).await;
     assert_eq!(uploaded["adopted"] == json!(true), adopted, "after the death at {step}: {uploaded}");
     place.holds_one_artifact(id, LENGTH, step).await;
@@ -137,7 +165,7 @@ async fn goes_on_in_vain(place: Place, step: &str) {
     refused(&first).await;
     let job = stage.job(id).await;
     assert_eq!(job.state, State::Processing, "the second worker was too fast to show anything: {job:?}");
-    assert_eq!(place.visible(id).await, [""; 0], "published by the worker that was paused at {step}");
+    assert_eq!(place.names(id).await, [""; 0], "published by the worker that was paused at {step}");
     let job = stage.ends(id, State::Done).await;
     assert!(job.worker.as_deref().is_some_and(|name| is(name, &second)), "paused at {step}: {job:?}");
     let uploaded = uploaded(stage, id).await;
@@ -155,7 +183,7 @@ async fn paused_at(place: &Place, step: &str) -> (Running, JobId) {
 async fn pauses_at(stage: &Stage, step: &str) -> Running {
     let worker = stage.program.start_with(&["worker"], &[(PAUSE_AT, step)]);
     eventually(PATIENCE, &format!("a pause at {step}"), || async {
-        if processes::is_stopped(worker.id()) { Ok(()) } else { Err(worker.log()) }
+        if worker.is_stopped() { Ok(()) } else { Err(worker.log()) }
     })
     .await;
     worker
@@ -210,11 +238,10 @@ impl Place {
         keys.map(|key| key.strip_prefix(&folder).unwrap_or(&key).to_owned()).collect()
     }
 
-    /// The same without what begins with a dot, which is no artifact; nothing of the kind is in a bucket.
-    async fn visible(&self, id: JobId) -> Vec<String> {
-        let mut names = self.names(id).await;
-        names.retain(|name| !name.starts_with('.') || self.bucket.is_some());
-        names
+    /// What publications have on their way; in a bucket that is not to be seen.
+    fn partial(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.stage.partial()).into_iter().flatten().flatten();
+        files.map(|file| file.path()).collect()
     }
 
     async fn bytes(&self, id: JobId, name: &str) -> Vec<u8> {
@@ -226,7 +253,7 @@ impl Place {
 
     /// What a reader finds while a publication stands at a step: nothing, or everything.
     async fn shows_only_what_is_whole(&self, id: JobId, step: &str) {
-        let visible = self.visible(id).await;
+        let visible = self.names(id).await;
         let expected: &[&str] = match step {
             "moved" => &["clip.mp4"],
             "described" => &["clip.mp4", "clip.mp4.json"],
@@ -249,8 +276,9 @@ impl Place {
     async fn holds_one_artifact(&self, id: JobId, seconds: f64, step: &str) {
         // A write that was under way when its attempt was stopped ends by itself and takes its file along.
         eventually(PATIENCE, &format!("one artifact and its manifest after {step}"), || async {
-            let names = self.names(id).await;
-            if names == ["clip.mp4", "clip.mp4.json"] { Ok(()) } else { Err(format!("{names:?}")) }
+            let (names, partial) = (self.names(id).await, self.partial());
+            let is_all = names == ["clip.mp4", "clip.mp4.json"] && partial.is_empty();
+            if is_all { Ok(()) } else { Err(format!("{names:?} {partial:?}")) }
         })
         .await;
         self.plays_to_the_end(id, seconds, step).await;

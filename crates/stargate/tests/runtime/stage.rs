@@ -14,7 +14,7 @@ use stargate_testkit::eventually;
 use stargate_testkit::postgres::Database;
 use stargate_testkit::process::{Program, Running, get};
 
-use crate::{PATIENCE, processes, video};
+use crate::{PATIENCE, video};
 
 /// Short enough to wait for, long enough for a busy machine.
 const WORKER: &str = "worker.heartbeat = \"300ms\"\nworker.lease = \"2s\"\n";
@@ -79,27 +79,6 @@ impl Stage {
         let mut worker = self.program.start(&["worker"]);
         worker.ready().await;
         worker
-    }
-
-    /// Stops a worker where it stands, but not while it writes to an SQLite store: until it goes on, nobody else could
-    /// write, and no other worker could take its jobs.
-    pub(crate) async fn freeze(&self, worker: &Running) {
-        let turn = self.home().join("stargate.db.writer-lock");
-        eventually(PATIENCE, "a moment in which the worker does not write", || async {
-            worker.freeze();
-            while !processes::is_stopped(worker.id()) {
-                std::thread::yield_now();
-            }
-            let Ok(turn) = std::fs::File::open(&turn) else { return Ok(()) };
-            match turn.try_lock() {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    worker.thaw();
-                    Err(error.to_string())
-                }
-            }
-        })
-        .await;
     }
 
     /// Whether the ffmpeg runs that begin from now on take as long as the video plays.
@@ -196,11 +175,15 @@ impl Stage {
         self.home().join(format!("artifacts/results/{id}"))
     }
 
-    /// The files among a job's results. The lock file is no result.
+    /// What publications have on their way: temporary files and locks.
+    pub(crate) fn partial(&self) -> PathBuf {
+        self.home().join("artifacts/.partial")
+    }
+
+    /// The files among a job's results.
     pub(crate) fn result_names(&self, id: JobId) -> Vec<String> {
         let files = std::fs::read_dir(self.results(id)).into_iter().flatten().flatten();
         let mut names: Vec<String> = files.map(|file| file.file_name().into_string().unwrap()).collect();
-        names.retain(|name| name != ".lock");
         names.sort();
         names
     }

@@ -1,5 +1,5 @@
 -- Ends executions without ending the jobs: retry, stale lease, shutdown. The attempt's `processing` event becomes a row,
--- followed by the event that tells why. A job whose end was asked for is left alone: it is to be cancelled instead. So is
+-- followed by the event that tells why, with the text it had before (json_build_object would add spaces). A job whose end was asked for is left alone: it is to be cancelled instead. So is
 -- one whose lease has run out, unless $11 is set.
 --
 -- $1 now, $2 ids, $3 attempts, $4 tokens, $5 delays in microseconds (null: keep the due time), $6 give the attempt back,
@@ -28,7 +28,8 @@ with held as materialized (
     returning j.id
 ), told as (
     insert into stargate.job_event (job_id, seq, at, event, data)
-    select h.id, h.started_seq, h.started_at, 'processing', json_build_object('attempt', h.attempt, 'worker', h.worker)
+    select h.id, h.started_seq, h.started_at, 'processing',
+           format('{"attempt":%s,"worker":%s}', h.attempt, coalesce(to_json(h.worker)::text, 'null'))::json
       from held h where h.started_seq > 0
     union all
     select h.id, h.last_seq + 1, coalesce($1::timestamptz, now()), h.event, h.data::json from held h

@@ -1,5 +1,5 @@
 -- Has a failed job run again, with as many further attempts as it had been given. What was read off the finished row
--- becomes rows of its timeline.
+-- becomes rows of its timeline, with the text it had before (json_build_object would add spaces).
 with at as (
     select coalesce($1::timestamptz, now()) as now
 ), gone as (
@@ -14,11 +14,14 @@ with at as (
       from gone g, at
 ), told as (
     insert into stargate.job_event (job_id, seq, at, event, data)
-    select g.id, g.started_seq, g.started_at, 'processing', json_build_object('attempt', g.attempt, 'worker', w.name)
+    select g.id, g.started_seq, g.started_at, 'processing',
+           format('{"attempt":%s,"worker":%s}', g.attempt, coalesce(to_json(w.name)::text, 'null'))::json
       from gone g left join stargate.worker w on w.id = g.worker_id where g.started_seq > 0
     union all
     select g.id, g.last_seq, g.finished_at, 'failed',
-           json_build_object('code', g.error ->> 'code', 'class', g.error ->> 'class', 'message', g.error ->> 'message') from gone g
+           case when g.error is null then '{}' else
+           format('{"class":%s,"code":%s,"message":%s}', to_json(g.error ->> 'class'), to_json(g.error ->> 'code'),
+                  to_json(g.error ->> 'message')) end::json from gone g
     union all
     select g.id, g.last_seq + 1, at.now, 'requeued:operator', '{}' from gone g, at
 )

@@ -43,22 +43,18 @@ pub(crate) fn fatal(
 
 /// Two transactions collided and this one was rolled back: running it again is all that is needed.
 pub(crate) fn is_collision(error: &Error) -> bool {
-    let Error::Store { source, .. } = error else { return false };
-    let code = source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code());
+    let code = driver(error).and_then(tokio_postgres::Error::code);
     matches!(code, Some(c) if *c == SqlState::T_R_DEADLOCK_DETECTED || *c == SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
 /// A lane that was remembered does not exist: the transaction that made it was rolled back after all.
 pub(crate) fn is_lost_lane(error: &Error) -> bool {
-    let Error::Store { source, .. } = error else { return false };
-    source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code())
-        == Some(&SqlState::NOT_NULL_VIOLATION)
+    driver(error).and_then(tokio_postgres::Error::code) == Some(&SqlState::NOT_NULL_VIOLATION)
 }
 
 /// The unique key of a job is held by another.
 pub(crate) fn is_unique_key_taken(error: &Error) -> bool {
-    let Error::Store { source, .. } = error else { return false };
-    source.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.code()) == Some(&SqlState::UNIQUE_VIOLATION)
+    driver(error).and_then(tokio_postgres::Error::code) == Some(&SqlState::UNIQUE_VIOLATION)
 }
 
 /// The connection has no such prepared statement, or has another of that name: there is a pooler in between that does
@@ -70,9 +66,18 @@ pub(crate) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
 /// Answers a lost race by doing it again, a few times.
 pub(crate) const COLLISIONS_MAX: u32 = 8;
 
-/// Whether to run a transaction again that ended this way.
+/// Whether to run a transaction again that ended this way. After a lost statement they are sent whole.
 pub(crate) fn again<T>(result: &Result<T>, tries: u32) -> bool {
-    tries < COLLISIONS_MAX && result.as_ref().is_err_and(|error| is_collision(error) || is_lost_lane(error))
+    let can_help = |error: &Error| {
+        is_collision(error) || is_lost_lane(error) || driver(error).is_some_and(is_lost_statement)
+    };
+    tries < COLLISIONS_MAX && result.as_ref().is_err_and(can_help)
+}
+
+/// The driver's error, if it is one.
+fn driver(error: &Error) -> Option<&tokio_postgres::Error> {
+    let Error::Store { source, .. } = error else { return None };
+    source.downcast_ref()
 }
 
 fn judge(error: &tokio_postgres::Error) -> (ErrorClass, Option<&'static str>) {

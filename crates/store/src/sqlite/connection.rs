@@ -8,8 +8,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::error::Step;
 
-/// How long a connection waits for a lock that a foreign tool holds; our own writers queue at a lock file first.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a connection waits for a lock that a foreign tool holds; our own writers queue at a lock file first. Shorter
+/// than the patience of those who queue there meanwhile, so that they are not the ones who get the error.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a checkpoint waits for readers: heartbeats wait behind it.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Statements kept compiled; more than there are files in `sql/sqlite`.

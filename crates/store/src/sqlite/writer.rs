@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -109,15 +109,8 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     /// Opens the database, brings its schema up to date and starts the thread.
     pub(super) fn start(path: PathBuf, clock: Clock) -> Result<Self> {
-        const OPERATION: &str = "open the database";
         let mut lock = WriterLock::open(&path)?;
-        let conn = {
-            let _turn = lock.take()?;
-            let mut conn = connection::writing(&path).map_err(|failure| failure.into_error(OPERATION))?;
-            let now = super::session::now(&conn, &clock).map_err(|failure| failure.into_error(OPERATION))?;
-            migrate::run(&mut conn, now).map_err(|failure| failure.into_error("migrate the database"))?;
-            conn
-        };
+        let conn = open(&path, &clock, &mut lock)?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             filled: Condvar::new(),
@@ -212,6 +205,24 @@ impl Drop for Closing<'_> {
     }
 }
 
+/// Opens the writing connection. Only a database that is not up to date is worth a turn: who just wants to read is not
+/// to wait for somebody who writes.
+fn open(path: &Path, clock: &Clock, lock: &mut WriterLock) -> Result<Connection> {
+    const OPERATION: &str = "open the database";
+    let writing = || connection::writing(path).map_err(|failure| failure.into_error(OPERATION));
+    // Kept open meanwhile: closing the only connection would empty the log.
+    let reading = connection::reading(path);
+    let found = reading.as_ref().ok().and_then(|reading| migrate::version(reading).ok());
+    if found == Some(migrate::KNOWN) {
+        return writing();
+    }
+    let _turn = lock.take()?;
+    let mut conn = writing()?;
+    let now = super::session::now(&conn, clock).map_err(|failure| failure.into_error(OPERATION))?;
+    migrate::run(&mut conn, now).map_err(|failure| failure.into_error("migrate the database"))?;
+    Ok(conn)
+}
+
 fn run(shared: &Shared, conn: &Connection, lock: &mut WriterLock, clock: Clock) {
     let _closing = Closing(shared);
     let mut session = Session::new(conn, clock);
@@ -242,16 +253,18 @@ fn wait(shared: &Shared, lock: &mut WriterLock) -> bool {
 
 /// One group: takes the turn, runs what is queued, commits, answers.
 fn run_once(shared: &Shared, session: &mut Session<'_>, lock: &mut WriterLock, version: &mut i64) {
-    let mut finishes = Vec::new();
-    let committed = match lock.take() {
-        Ok(turn) => {
-            let committed = group(shared, session, version, &mut finishes);
-            make_room(session, &committed);
-            drop(turn);
-            committed
+    let turn = match lock.take() {
+        Ok(turn) => turn,
+        Err(reason) => {
+            let commands = refuse(shared, session, || reason.clone().into());
+            tracing::warn!(error = %Error::from(reason), commands, "writes were given up");
+            return;
         }
-        Err(error) => Err(Failure::Answer(error)),
     };
+    let mut finishes = Vec::new();
+    let committed = group(shared, session, version, &mut finishes);
+    make_room(session, &committed);
+    drop(turn);
     match committed {
         Ok(woken) => {
             if woken {
@@ -266,15 +279,24 @@ fn run_once(shared: &Shared, session: &mut Session<'_>, lock: &mut WriterLock, v
                 Failure::Answer(error) => Arc::new(rusqlite::Error::ToSqlConversionFailure(Box::new(error))),
             };
             tracing::warn!(%error, commands = finishes.len(), "a group of writes was rolled back");
-            // Those that were not begun yet fare no better; leaving them queued would make a full disk spin.
-            finishes.extend(
-                drain(shared).into_iter().map(|command| (command.work)(session, Some(lost(&error))).1),
-            );
             for finish in finishes {
                 finish(Some(lost(&error)));
             }
+            // Those that were not begun yet fare no better; leaving them queued would make a full disk spin.
+            refuse(shared, session, || lost(&error));
         }
     }
+}
+
+/// Answers everything that is queued with an error; how much that was.
+fn refuse(shared: &Shared, session: &mut Session<'_>, error: impl Fn() -> Error) -> usize {
+    let commands = drain(shared);
+    let count = commands.len();
+    for command in commands {
+        let (_, finish) = (command.work)(session, Some(error()));
+        finish(None);
+    }
+    count
 }
 
 fn lost(error: &Arc<rusqlite::Error>) -> Error {

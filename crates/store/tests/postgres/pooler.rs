@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use stargate_base::Tasks;
 use stargate_queue::store::{Outcome, Settlement, Verdict, WakeMethod};
-use stargate_queue::{JobId, State, Store};
+use stargate_queue::{JobId, NewJob, State, Store};
 use stargate_store::postgres::{Options, Postgres};
 use stargate_testkit::eventually;
 use stargate_testkit::postgres::Database;
+use tokio_postgres::NoTls;
 
 use crate::{PATIENCE, at, claim, connect, database, done, host_port, new, request, worker};
 
@@ -54,6 +56,27 @@ async fn jobs_live_their_lives_through_a_pooler() {
         assert_eq!(store.job(child).await.unwrap().unwrap().state, State::Done);
     }
     drop((store, other));
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_whose_statements_the_pooler_lost_is_run_again() {
+    let database = database().await;
+    let store = through(&database, Options::default()).await;
+    worker(&store).await;
+    let parent = store.enqueue(vec![new("a")]).await.unwrap()[0].id;
+    let child = || NewJob { after: vec![parent], ..new("b") };
+    store.enqueue(vec![child()]).await.unwrap();
+    // Takes the server connections on which the statements were prepared, so that the next transaction gets another.
+    let taken = (0..4).map(|_| async {
+        let (client, driver) = tokio_postgres::connect(&pooled(&database), NoTls).await.unwrap();
+        let driver = Tasks::default().spawn(driver);
+        client.batch_execute("begin").await.unwrap();
+        (client, driver)
+    });
+    let taken = futures::future::join_all(taken).await;
+    store.enqueue(vec![child()]).await.unwrap();
+    drop((taken, store));
     database.remove().await;
 }
 

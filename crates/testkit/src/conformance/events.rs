@@ -46,6 +46,24 @@ pub async fn the_timeline_of_a_retry_tells_why_and_for_how_long(f: &Fixture) {
     assert_eq!(data["delay_ms"], 2500, "{data}");
 }
 
+pub async fn an_event_that_becomes_a_row_keeps_its_text(f: &Fixture) {
+    let id = f.enqueue(job()).await;
+    let worker = f.worker("w \"1\" \\ \u{1f}é").await;
+    let texts =
+        async || f.events(id).await.iter().map(|event| event.data.get().to_owned()).collect::<Vec<_>>();
+    let first = f.claim_one(worker).await;
+    let derived = texts().await;
+    f.accept(first.fence, retry_in(Duration::ZERO)).await;
+    assert_eq!(texts().await[..2], derived, "after a retry");
+    let error = JobError::new("BROKEN", ErrorClass::Fatal, "a \"quote\",\na line and \u{1} é");
+    let second = f.claim_one(worker).await;
+    f.accept(second.fence, Outcome::Failed { error }).await;
+    let derived = texts().await;
+    f.store.retry(id).await.unwrap();
+    assert_eq!(f.timeline(id).await, "created processing requeued:retry processing failed requeued:operator");
+    assert_eq!(texts().await[..5], derived, "after an operator's retry");
+}
+
 pub async fn notes_stand_between_start_and_end(f: &Fixture) {
     let id = f.enqueue(job()).await;
     let worker = f.worker("w").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stargate_artifact::local::Local;
-use stargate_artifact::{Key, scratch};
+use stargate_artifact::{Artifacts, Key, scratch};
 use stargate_queue::handler::{Failure, HandlerResult};
 use stargate_queue::job::JobId;
 use tokio_util::sync::CancellationToken;
@@ -100,8 +100,13 @@ impl Bench {
     }
 
     pub(super) fn clip(&self) -> Clip {
+        self.clip_to(Arc::new(self.artifacts()))
+    }
+
+    /// A handler that publishes elsewhere.
+    pub(super) fn clip_to(&self, artifacts: Arc<dyn Artifacts>) -> Clip {
         let root = scratch::Root::new(self.path("scratch"), scratch::Limits::default(), false);
-        Clip::new(self.settings.clone(), Arc::new(self.artifacts()), root, None).unwrap()
+        Clip::new(self.settings.clone(), artifacts, root, None).unwrap()
     }
 
     pub(super) async fn run_with(&self, clip: &Clip, payload: &Value) -> HandlerResult {

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use stargate_artifact::{Artifacts as _, Found, Key, Step, Steps};
-use stargate_base::ErrorClass;
+use stargate_artifact::{Artifacts as _, Found, Key, Step, Steps, s3};
+use stargate_base::{ErrorClass, Secret, Tasks};
 
-use super::super::{CLIP_TOO_LONG, OUTPUT_VERIFICATION_FAILED, STORAGE_UNAVAILABLE};
+use super::super::{ARTIFACT_FOREIGN, CLIP_TOO_LONG, OUTPUT_VERIFICATION_FAILED, STORAGE_UNAVAILABLE};
 use super::fixture::{Bench, assert_failure};
 
 #[tokio::test]
@@ -20,16 +21,27 @@ async fn a_retry_adopts_the_artifact_that_is_there() {
     std::fs::remove_file(path).unwrap();
     bench.heard.lines.lock().unwrap().clear();
     let second = bench.cut_file("a.mp4", 1.0, 2.0).await;
-    for field in ["key", "size", "sha256"] {
-        assert_eq!(first[field], second[field]);
-    }
-    assert_eq!((&second["duration"], &second["mode"]), (&json!(1.0), &Value::Null));
-    assert_eq!(second["adopted"], true);
+    let mut expected = first.clone();
+    expected["adopted"] = true.into();
+    assert_eq!((second, &first["mode"]), (expected, &json!("copy")), "the same result");
     assert_eq!(std::fs::metadata(bench.artifact()).unwrap().modified().unwrap(), written);
     let heard = bench.heard.lines.lock().unwrap().clone();
     assert_eq!(heard.len(), 1);
     let data: Value = serde_json::from_str(heard[0].strip_prefix("uploaded ").unwrap()).unwrap();
     assert_eq!(data, json!({ "key": "results/42/clip.mp4", "size": first["size"], "adopted": true }));
+}
+
+/// A fresh store begins with job 1 again; its artifacts may still be there.
+#[tokio::test]
+async fn the_result_of_other_work_is_neither_adopted_nor_replaced() {
+    let bench = Bench::new();
+    let path = bench.video("a.mp4", 25, &[]).await;
+    bench.cut_file("a.mp4", 1.0, 2.0).await;
+    let before = std::fs::read(bench.artifact()).unwrap();
+    let failure = bench.failure(path.to_str().unwrap()).await;
+    assert_failure(&failure, ARTIFACT_FOREIGN, "artifacts.url");
+    assert_eq!(failure.error.class, ErrorClass::Fatal);
+    assert_eq!(std::fs::read(bench.artifact()).unwrap(), before);
 }
 
 #[tokio::test]
@@ -39,9 +51,75 @@ async fn an_adopted_clip_that_was_cut_short_says_so() {
     let first = bench.cut_file("a.mp4", 4.0, 60.0).await;
     let second = bench.cut_file("a.mp4", 4.0, 60.0).await;
     assert_eq!((&first["cutShort"], &second["cutShort"]), (&json!(true), &json!(true)));
-    assert_eq!(second["adopted"], true);
+    assert_eq!((&second["adopted"], &second["duration"]), (&json!(true), &first["duration"]));
+}
+
+#[tokio::test]
+async fn a_clip_whose_manifest_tells_only_of_its_bytes_is_adopted_too() {
+    let bench = Bench::new();
+    bench.video("a.mp4", 25, &[]).await;
+    let first = bench.cut_file("a.mp4", 4.0, 60.0).await;
+    let manifest = bench.artifact().with_file_name("clip.mp4.json");
+    let mut json: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    let mut about = json.as_object_mut().unwrap().remove("about").unwrap();
+    assert_eq!(about.as_object_mut().unwrap().remove("request").unwrap().as_str().unwrap().len(), 64);
+    assert_eq!(about, (json!({ "duration": first["duration"], "mode": "copy", "cutShort": true })));
+    std::fs::write(&manifest, json.to_string()).unwrap();
+    let second = bench.cut_file("a.mp4", 4.0, 60.0).await;
+    for field in ["key", "size", "sha256", "cutShort"] {
+        assert_eq!(first[field], second[field]);
+    }
+    assert_eq!((&second["mode"], &second["adopted"]), (&Value::Null, &json!(true)));
     let (first, second) = (first["duration"].as_f64().unwrap(), second["duration"].as_f64().unwrap());
     assert!((first - second).abs() < 0.1, "{first} {second}");
+}
+
+/// Another process stands still in the middle of its publication.
+#[tokio::test]
+async fn an_attempt_that_cannot_publish_because_another_does_is_given_back() {
+    let mut bench = Bench::new();
+    bench.settings.busy_delay = Duration::from_millis(10);
+    let path = bench.video("a.mp4", 25, &[]).await;
+    let lock = bench.path("artifacts/.partial/results+42+clip.mp4.lock");
+    std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    std::fs::write(&lock, "attempt 42-1 in process 4711 on elsewhere").unwrap();
+    let held = std::fs::File::open(&lock).unwrap();
+    held.lock().unwrap();
+    let artifacts = Arc::new(bench.artifacts().with_lock_patience(Duration::from_millis(10)));
+    let clip = bench.clip_to(artifacts);
+    let payload = json!({ "source": path, "start": 1, "end": 2 });
+    let failure = bench.run_with(&clip, &payload).await.unwrap_err();
+    assert!(failure.is_not_begun(), "{failure:?}");
+    assert!(failure.error.message.contains("clip.mp4.lock is held by"), "{failure:?}");
+    assert!(failure.error.message.ends_with("process 4711 on elsewhere"), "{failure:?}");
+    assert!(bench.scratch().is_empty(), "nothing has failed");
+    drop(held);
+    assert!(bench.run_with(&clip, &payload).await.is_ok());
+}
+
+#[tokio::test]
+async fn trouble_with_a_server_is_told_once_and_in_short() {
+    let bench = Bench::new();
+    // A port that was free a moment ago, and that nobody listens at.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let settings = s3::Settings {
+        bucket: "clips".to_owned(),
+        prefix: String::new(),
+        endpoint: Some(format!("http://127.0.0.1:{port}")),
+        region: "us-east-1".to_owned(),
+        access_key_id: Some("id".to_owned()),
+        secret_access_key: Some(Secret::new("secret")),
+        session_token: None,
+    };
+    let clip = bench.clip_to(Arc::new(s3::S3::new(&settings, Tasks::new()).unwrap()));
+    let failure =
+        bench.run_with(&clip, &json!({ "source": "a.mp4", "start": 1, "end": 2 })).await.unwrap_err();
+    assert_failure(&failure, STORAGE_UNAVAILABLE, "cannot read s3://clips/results/42/clip.mp4");
+    let error = &failure.error;
+    let text = format!("{} {}", error.message, error.detail.as_deref().unwrap_or_default());
+    let whole = error.detail.as_ref().unwrap_or(&error.message);
+    assert_eq!(whole.matches("Error performing").count(), 1, "{text}");
+    assert!(error.message.chars().count() <= 301, "{text}");
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ pub(super) fn described() -> Vec<Described> {
         ALLOW_PRIVATE.described(),
         CLIP_TIMEOUT.described(),
         CLIP_ATTEMPTS.described(),
+        CLIP_BACKOFF.described(),
+        CLIP_BACKOFF_MAX.described(),
         CLIP_CONCURRENCY.described(),
         SCRATCH_DIR.described(),
         SCRATCH_AGE.described(),
@@ -157,6 +159,20 @@ pub(in crate::config) const CLIP_ATTEMPTS: Setting<u64> = number(
     "",
     &[],
     |n| within(*n, 1, u64::from(ATTEMPTS_MAX), u64::to_string),
+);
+pub(in crate::config) const CLIP_BACKOFF: Setting<Duration> = length(
+    "clip.backoff",
+    "The wait before the second attempt at a clip, doubling, ± 20 %; 0s to 7d.",
+    "30s",
+    &[],
+    |d| within(*d, Duration::ZERO, DAY * 7, show_length),
+);
+pub(in crate::config) const CLIP_BACKOFF_MAX: Setting<Duration> = length(
+    "clip.backoff_max",
+    "The longest wait between attempts at a clip, 0s to 7d.",
+    "1h, or `clip.backoff` where that is more",
+    &[],
+    |d| within(*d, Duration::ZERO, DAY * 7, show_length),
 );
 pub(in crate::config) const CLIP_CONCURRENCY: Setting<u64> = number(
     "clip.concurrency",
