@@ -1,5 +1,7 @@
 //! The worker runtime on the real binary, with real ffmpeg and a real video: crashes, pauses, shutdown, publication,
 //! hostile sources, scratch space.
+
+#![expect(clippy::print_stdout, reason = "the figures of the run")]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bucket;

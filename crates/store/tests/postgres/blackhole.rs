@@ -12,8 +12,8 @@ use stargate_testkit::proxy::Proxy;
 use crate::{PATIENCE, at, claim, database, done, host_port, new, request, worker};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The wait for a connection and the statement, and a slow machine.
-const ANSWER_MAX: Duration = Duration::from_millis(2900);
+/// The wait for a connection and the statement, on a machine that does much else. Without a bound it is for ever.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 async fn behind(proxy: &Proxy, url: &str) -> Postgres {
     let options = Options { migrate: true, statement_timeout: Some(TIMEOUT), ..Options::default() };
