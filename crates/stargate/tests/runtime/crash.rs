@@ -1,6 +1,5 @@
 //! Workers that are killed, workers that want the same job, and jobs that fail until nothing is left.
 
-
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use stargate_queue::{JobId, State};
