@@ -20,7 +20,7 @@ on_both_stores! {
     an_ffmpeg_that_is_killed_costs_an_attempt: "clip.max_attempts = 1\n",
     a_job_that_kills_its_worker_three_times_is_given_up: "",
     a_cancelled_clip_leaves_no_program_and_no_result: "",
-    a_clip_that_takes_too_long_leaves_no_program_and_no_result: "clip.timeout = \"1s\"\nclip.max_attempts = 1\n",
+    a_clip_that_takes_too_long_leaves_no_program_and_no_result: "clip.timeout = \"6s\"\nclip.max_attempts = 1\n",
 }
 
 async fn a_clip_whose_worker_is_killed_is_requeued_and_finished_by_another(stage: &Stage) {
