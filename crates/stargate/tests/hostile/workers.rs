@@ -13,7 +13,7 @@ use crate::{PATIENCE, configured, events, names, reaches, refused_with};
 const KINDS: &str = r#"
 [worker]
 heartbeat = "250ms"
-lease = "1s"
+lease = "3s"
 [kinds."wait"]
 exec = ["sh", "-c", "echo $STARGATE_JOB_ID >> runs.log; while [ ! -e go-$STARGATE_ATTEMPT ]; do sleep 0.02; done"]
 [kinds."chatter"]

@@ -58,7 +58,7 @@ async fn a_clip_whose_worker_is_killed_is_requeued_and_finished_by_another(stage
     let events = stage.events(id).await;
     let recovered = events.iter().find(|event| event.event == "requeued:stale").unwrap();
     let took = recovered.at.duration_since(killed);
-    println!("requeued {took:#} after the kill; the lease is 2 s");
+    println!("requeued {took:#} after the kill; the lease is 5 s");
     stage.check_artifact(id, LONG).await;
     processes::all_gone(stage.home()).await;
     assert_eq!(metric(&second, "worker_recovered_jobs_total{reason=\"stale\"}").await, 1.0);

@@ -17,7 +17,7 @@ use stargate_testkit::process::{Program, Running, get};
 use crate::{PATIENCE, video};
 
 /// Short enough to wait for, long enough for a busy machine.
-const WORKER: &str = "worker.heartbeat = \"300ms\"\nworker.lease = \"2s\"\n";
+const WORKER: &str = "worker.heartbeat = \"300ms\"\nworker.lease = \"5s\"\n";
 
 /// Stands before the real ffmpeg. `-re` has it read no faster than the video plays, so that a test can catch it in the
 /// middle; the file `slow` asks for that. Writes down each run.
