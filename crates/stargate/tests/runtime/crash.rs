@@ -42,18 +42,7 @@ async fn a_clip_whose_worker_is_killed_is_requeued_and_finished_by_another(stage
     assert_eq!((job.attempt_count, job.crash_count, job.percent()), (2, 1, 100), "{job:?}");
     assert_eq!(
         stage.story(id).await,
-        [
-            "created",
-            "processing",
-            "source:ready",
-            "progress",
-            "requeued:stale",
-            "processing",
-            "source:ready",
-            "progress",
-            "uploaded",
-            "done"
-        ]
+        "created processing source:ready progress requeued:stale processing source:ready progress uploaded done"
     );
     let events = stage.events(id).await;
     let recovered = events.iter().find(|event| event.event == "requeued:stale").unwrap();
@@ -70,10 +59,7 @@ async fn of_two_workers_one_cuts_the_clip_and_the_other_counts_a_miss(stage: &St
     let id = stage.enqueue("clip", &video::encoded(2.0));
     let job = stage.ends(id, State::Done).await;
     assert_eq!((job.attempt_count, stage.cuts()), (1, 1), "it was cut once: {job:?}");
-    assert_eq!(
-        stage.story(id).await,
-        ["created", "processing", "source:ready", "progress", "uploaded", "done"]
-    );
+    assert_eq!(stage.story(id).await, "created processing source:ready progress uploaded done");
     stage.check_artifact(id, 2.0).await;
     eventually(PATIENCE, "a counted miss", || async {
         let now = sum(&workers, "worker_atomic_acquire_fail_total").await;
@@ -99,7 +85,7 @@ async fn a_clip_whose_source_stays_away_is_given_up_after_three_attempts(stage: 
     let retried = ["processing", "requeued:retry"];
     assert_eq!(
         stage.story(id).await,
-        [&["created"], &retried[..], &retried, &["processing", "failed"]].concat()
+        [&["created"], &retried[..], &retried, &["processing", "failed"]].concat().join(" ")
     );
     assert_eq!(metric(&worker, "worker_retry_attempts_total{code=\"SOURCE_UNAVAILABLE\"").await, 2.0);
     assert_eq!(metric(&worker, "worker_jobs_processed_total{kind=\"clip\",outcome=\"failed\"}").await, 1.0);

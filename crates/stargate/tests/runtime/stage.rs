@@ -115,24 +115,20 @@ impl Stage {
     }
 
     /// The names of its timeline; consecutive progress events are one.
-    pub(crate) async fn story(&self, id: JobId) -> Vec<String> {
+    pub(crate) async fn story(&self, id: JobId) -> String {
         let mut names: Vec<String> = self.events(id).await.into_iter().map(|event| event.event).collect();
         names.dedup_by(|a, b| a == b && a == "progress");
-        names
+        names.join(" ")
     }
 
     /// Waits for an end, which has to be this one.
     pub(crate) async fn ends(&self, id: JobId, state: State) -> Job {
         let job = eventually(PATIENCE, &format!("the end of job {id}"), || async {
             let job = self.job(id).await;
-            if job.state.is_finished() {
-                Ok(job)
-            } else {
-                Err(format!("{job:?}; {:?}", self.story(id).await))
-            }
+            if job.state.is_finished() { Ok(job) } else { Err(format!("{job:?}; {}", self.story(id).await)) }
         })
         .await;
-        assert_eq!(job.state, state, "{job:?}; {:?}", self.story(id).await);
+        assert_eq!(job.state, state, "{job:?}; {}", self.story(id).await);
         job
     }
 
@@ -162,9 +158,9 @@ impl Stage {
     pub(crate) async fn is_being_cut(&self, id: JobId) {
         eventually(PATIENCE, &format!("progress of job {id}"), || async {
             let story = self.story(id).await;
-            match story.last().map(String::as_str) {
-                Some("progress") => Ok(()),
-                _ => Err(format!("{story:?}; {:?}", self.job(id).await)),
+            match story.ends_with("progress") {
+                true => Ok(()),
+                false => Err(format!("{story}; {:?}", self.job(id).await)),
             }
         })
         .await;

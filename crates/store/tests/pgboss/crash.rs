@@ -86,8 +86,13 @@ async fn a_death_before_the_acknowledgement_leads_to_one_execution(stage: &Stage
     stage.intake(Arc::new(dying)).await.run_once().await.unwrap_err();
     assert_eq!(stage.boss.job(QUEUE, &id).await["state"], "created");
     assert_eq!(jobs(stage).await, [(State::Queued, 0)], "accepted, and waits for the acknowledgement");
+    is_run_once(stage, &id).await;
+}
+
+/// A worker comes, and the job `one` is run once and completed on both sides.
+async fn is_run_once(stage: &Stage, id: &str) {
     let worker = stage.worker().await;
-    stage.until(&id, "completed").await;
+    stage.until(id, "completed").await;
     stage.all_settled().await;
     worker.stop().await;
     assert_eq!(stage.script.runs_of("one"), 1);
@@ -102,12 +107,7 @@ async fn a_death_after_the_acknowledgement_leads_to_one_execution(stage: &Stage)
     intake.run_once().await.unwrap_err();
     assert_eq!(stage.boss.job(QUEUE, &id).await["state"], "active");
     assert_eq!(jobs(stage).await, [(State::Queued, 0)]);
-    let worker = stage.worker().await;
-    stage.until(&id, "completed").await;
-    stage.all_settled().await;
-    worker.stop().await;
-    assert_eq!(stage.script.runs_of("one"), 1);
-    assert_eq!(jobs(stage).await, [(State::Done, 1)]);
+    is_run_once(stage, &id).await;
 }
 
 async fn a_job_that_another_worker_got_before_the_acknowledgement_is_not_run_here(stage: &Stage) {
