@@ -1,4 +1,4 @@
-//! What every other crate stands on: error classes, backoff, the clock, durable files, the owner of tasks.
+//! What every other crate stands on: error classes, backoff, the clock, durable files, epochs, the owner of tasks.
 //!
 //! No network, no store, no environment: those belong to the crates above.
 
@@ -6,11 +6,13 @@ pub mod backoff;
 pub mod class;
 pub mod clock;
 pub mod durable;
+pub mod epoch;
 pub mod secret;
 pub mod tasks;
 
 pub use backoff::Backoff;
 pub use class::ErrorClass;
 pub use clock::Clock;
+pub use epoch::Epoch;
 pub use secret::Secret;
 pub use tasks::Tasks;

@@ -6,6 +6,7 @@
 
 mod event;
 mod guard;
+mod standby;
 mod state;
 mod step;
 #[cfg(test)]
@@ -19,17 +20,24 @@ use crate::boot::Instant;
 use crate::config::Config;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::lease::{Acquired, Incumbent, Released, Renewed, Token};
+use crate::lease::{Released, Renewed, Token};
 use crate::term::Term;
 pub use event::{Action, Event, Known, Manner, Note, Phase, Reason};
 use guard::ServerGuard;
-use state::{Ask, Leaving, Pending, Renewal, Rest, State};
+use state::{Ask, Leaving, Pending, Renewal, Rest, State, Yielding};
 
 /// A standby tries this much after the lock should be free, spread so that standbys do not collide.
 const JITTER_MS: std::ops::RangeInclusive<u64> = 1..=50;
 
 /// A hint that the lock is free spreads the tries by this much.
 const HINT_JITTER_MS: std::ops::RangeInclusive<u64> = 0..=20;
+
+/// A node that makes room for others looks who leads so many times in the pause between two tries of a standby.
+const LOOKS: u32 = 20;
+
+/// Being deposed is remembered for so many times the longest pause: two nodes that depose each other wait longer and
+/// longer.
+const FEUD_MEMORY: u32 = 10;
 
 /// The state machine of one node.
 ///
@@ -64,6 +72,14 @@ pub struct Elector {
     /// Troubles in a row while not leading.
     troubles: u32,
     stopping: bool,
+    /// Others go first.
+    yielding: Option<Yielding>,
+    /// A hint came while a question was open; the answer may be older than the hint.
+    hinted: bool,
+    /// The server run whose wait was told.
+    guarded: Option<String>,
+    /// When the store last deposed us, and how often in a row.
+    deposed: Option<(Instant, u32)>,
     known: Option<Known>,
     epoch_last: Option<Epoch>,
 }
@@ -87,6 +103,10 @@ impl Elector {
             calls: 0,
             troubles: 0,
             stopping: false,
+            yielding: None,
+            hinted: false,
+            guarded: None,
+            deposed: None,
             known: None,
             epoch_last: None,
         }
@@ -138,7 +158,8 @@ impl Elector {
             Event::Released(id, reply) => self.on_released(now, id, reply, &mut out),
             Event::Issued(id, reply) => self.on_issued(now, id, reply, &mut out),
             Event::Joined => self.on_joined(now, &mut out),
-            Event::Freed => self.on_freed(now),
+            Event::Inspected(id, reply) => self.on_inspected(now, id, reply, &mut out),
+            Event::Hint(hint) => self.on_hint(now, &hint),
             Event::Suspended => self.on_suspended(now, &mut out),
             Event::Deposed(epoch) => self.on_deposed(now, epoch, &mut out),
             Event::StepDown => self.on_step_down(now, &mut out),
@@ -174,6 +195,7 @@ impl Elector {
             State::Asking { call, what } => match (late(call), what) {
                 (Some(id), Ask::Acquire) => self.on_acquired(now, id, Err(unanswered("acquire")), out),
                 (Some(id), Ask::Adopt) => self.on_renewed(now, id, Err(unanswered("renew")), out),
+                (Some(id), Ask::Look) => self.on_inspected(now, id, Err(unanswered("inspect")), out),
                 (Some(id), Ask::Repay) => self.on_released(now, id, Err(unanswered("release")), out),
                 (None, _) => {}
             },
@@ -229,56 +251,6 @@ impl Elector {
         }
     }
 
-    fn on_acquired(&mut self, now: Instant, id: u64, reply: Result<Acquired>, out: &mut Out) {
-        let State::Asking { call, what: Ask::Acquire } = &self.state else { return };
-        if call.id != id {
-            return;
-        }
-        let sent = call.sent;
-        match reply {
-            Ok(Acquired::Granted) => self.granted(now, sent, out),
-            Ok(Acquired::Held(incumbent)) => self.on_held(now, &incumbent, out),
-            Ok(Acquired::Unapproved(server, incumbent)) => {
-                self.troubles = 0;
-                self.remember(now, incumbent.as_ref(), out);
-                let wait = self.guard.judge(now, &server);
-                if wait.is_zero() && !self.stopping {
-                    self.ask(now, Ask::Acquire, out);
-                } else {
-                    if !wait.is_zero() {
-                        out.push(Action::Tell(Note::Guarded(wait)));
-                    }
-                    self.rest_for(now, wait.min(self.config.retry_every), Rest::Guarded, out);
-                }
-            }
-            Ok(Acquired::Unreplicated { reached, expected }) => {
-                out.push(Action::Tell(Note::Unreplicated { reached, expected }));
-                let token = self.token;
-                self.free(now, token, Rest::Trouble, out);
-            }
-            Err(error) => self.trouble(now, error, out),
-        }
-    }
-
-    fn on_held(&mut self, now: Instant, incumbent: &Incumbent, out: &mut Out) {
-        self.troubles = 0;
-        if incumbent.value.token == Some(self.token) {
-            // An earlier bid got it and its answer was lost. When exactly is unknown, so trust begins with a
-            // renewal.
-            if self.stopping {
-                let token = self.token;
-                self.free(now, token, Rest::Ready, out);
-            } else {
-                self.ask(now, Ask::Adopt, out);
-            }
-            return;
-        }
-        self.remember(now, Some(incumbent), out);
-        let free = incumbent.left.map(|left| left + self.jitter(JITTER_MS));
-        let wait = free.map_or(self.config.retry_every, |free| free.min(self.config.retry_every));
-        self.rest_for(now, wait, Rest::Held, out);
-    }
-
     fn on_renewed(&mut self, now: Instant, id: u64, reply: Result<Renewed>, out: &mut Out) {
         match &self.state {
             State::Asking { call, what: Ask::Adopt } if call.id == id => {
@@ -307,18 +279,6 @@ impl Elector {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn on_adopted(&mut self, now: Instant, sent: Instant, reply: Result<Renewed>, out: &mut Out) {
-        match judge_renewal(reply, out) {
-            Ok(true) => self.granted(now, sent, out),
-            Ok(false) => {
-                self.renew_token();
-                let wait = self.jitter(JITTER_MS);
-                self.rest_for(now, wait, Rest::Ready, out);
-            }
-            Err(error) => self.trouble(now, error, out),
         }
     }
 
@@ -383,7 +343,11 @@ impl Elector {
         let (token, epoch, reason, lost) = (leaving.lock.token, leaving.epoch, leaving.reason, leaving.lost);
         out.push(Action::EndTerm(epoch, reason));
         let then = match reason {
-            Reason::StepDown | Reason::Deposed => Rest::Yield,
+            Reason::StepDown | Reason::Deposed => {
+                let until = now + self.yield_for(reason);
+                self.yielding = Some(Yielding { until, fresh: false });
+                Rest::Ready
+            }
             Reason::RenewalFailed => Rest::Trouble,
             Reason::Shutdown | Reason::Lost | Reason::Expired | Reason::Suspended => Rest::Ready,
         };
@@ -391,13 +355,6 @@ impl Elector {
             self.rest(now, then, out);
         } else {
             self.free(now, token, then, out);
-        }
-    }
-
-    fn on_freed(&mut self, now: Instant) {
-        let soon = now + self.jitter(HINT_JITTER_MS);
-        if let State::Resting { until, why: Rest::Held } = &mut self.state {
-            *until = soon.min(*until);
         }
     }
 
@@ -415,7 +372,11 @@ impl Elector {
     fn on_deposed(&mut self, now: Instant, epoch: Epoch, out: &mut Out) {
         // A word about an earlier term says nothing about this one.
         if matches!(&self.state, State::Leading { epoch: current, .. } if *current == epoch) {
+            let recent = |at: Instant| now.since(at) < self.config.retry_max * FEUD_MEMORY;
+            let before = self.deposed.filter(|(at, _)| recent(*at)).map_or(0, |(_, times)| times);
+            self.deposed = Some((now, before.saturating_add(1)));
             self.leave(now, Reason::Deposed, out);
+            out.push(Action::Tell(Note::Deposed(epoch, self.yield_for(Reason::Deposed))));
         }
     }
 
@@ -424,7 +385,9 @@ impl Elector {
             State::Leading { .. } => self.leave(now, Reason::StepDown, out),
             State::Entering { lock, .. } => {
                 let token = lock.token;
-                self.free(now, token, Rest::Yield, out);
+                let until = now + self.yield_for(Reason::StepDown);
+                self.yielding = Some(Yielding { until, fresh: false });
+                self.free(now, token, Rest::Ready, out);
             }
             _ => {}
         }

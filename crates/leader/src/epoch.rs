@@ -1,7 +1,4 @@
-//! The number of a term, issued by the store that is to be protected.
-//!
-//! Only the store can refuse a write of yesterday's leader: a pause may fall between any check and the write it was
-//! for. So the store itself issues the number, in a transaction, and compares it inside every guarded write.
+//! Where the numbers of terms come from: the store that is to be protected issues them.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -12,27 +9,7 @@ use crate::elector::Reason;
 use crate::error::{Error, Result};
 use crate::lease::Holder;
 
-/// The number of a term: higher than that of every term before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(u64);
-
-impl Epoch {
-    /// An epoch as the store wrote it.
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number, for statements and displays.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use stargate_base::Epoch;
 
 /// Issues epochs and keeps the history of terms. The rules:
 ///
@@ -86,11 +63,11 @@ impl MemoryEpochs {
 impl Epochs for MemoryEpochs {
     async fn issue(&self, holder: &Holder) -> Result<Epoch> {
         let mut records = self.lock();
-        let last = records.last().map_or(0, |record| record.epoch.0);
+        let last = records.last().map_or(0, |record| record.epoch.get());
         let next =
             last.checked_add(1).ok_or_else(|| Error::Epoch { problem: "no numbers left".to_owned() })?;
-        records.push(Record { epoch: Epoch(next), holder: holder.clone(), ended: None });
-        Ok(Epoch(next))
+        records.push(Record { epoch: Epoch::new(next), holder: holder.clone(), ended: None });
+        Ok(Epoch::new(next))
     }
 
     async fn ended(&self, epoch: Epoch, reason: Reason) -> Result<()> {

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 
 use crate::error::{Error, Result};
 use crate::lease::{
-    Acquired, Bid, Incumbent, Inspection, Lease, NAME_BYTES_MAX, Released, Renewed, Token, Value,
+    Acquired, Bid, Hint, Incumbent, Inspection, Lease, NAME_BYTES_MAX, Released, Renewed, Token, Value,
 };
 
 /// How often a standby looks whether the lock is free. There is no signal for it.
@@ -74,6 +74,10 @@ impl FileLease {
 impl Lease for FileLease {
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
     }
 
     async fn acquire(&self, bid: &Bid) -> Result<Acquired> {
@@ -137,11 +141,11 @@ impl Lease for FileLease {
         Ok(Inspection { server: None, incumbent })
     }
 
-    async fn freed(&self) {
+    async fn hint(&self) -> Hint {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             if let Ok(Inspection { incumbent: None, .. }) = self.inspect().await {
-                return;
+                return Hint::Released(None);
             }
         }
     }

@@ -182,11 +182,24 @@ pub struct Inspection {
     pub incumbent: Option<Incumbent>,
 }
 
+/// Something that makes it worth while to try now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// The lock was released, by the node of this name if the backend tells.
+    Released(Option<String>),
+    /// The backend answers again, or for the first time: whatever was told before was not heard.
+    Reachable,
+}
+
 /// A lock that expires by itself. The rules are at the head of this file.
 #[async_trait]
 pub trait Lease: fmt::Debug + Send + Sync {
     /// Where the lock is, for people; without any password.
     fn place(&self) -> String;
+
+    /// Whether nodes on several machines compete for this lock. If not, a node elsewhere that uses the same store
+    /// knows nothing of it, and only the epoch stands between the two.
+    fn is_shared(&self) -> bool;
 
     /// Takes the lock if nobody has it.
     async fn acquire(&self, bid: &Bid) -> Result<Acquired>;
@@ -200,8 +213,8 @@ pub trait Lease: fmt::Debug + Send + Sync {
     /// Looks and changes nothing.
     async fn inspect(&self) -> Result<Inspection>;
 
-    /// Ends when somebody may have released the lock: a hint to try now. Missed hints cost time, never safety.
-    async fn freed(&self) {
+    /// Ends when there is a reason to try now. Missed hints cost time, never safety.
+    async fn hint(&self) -> Hint {
         std::future::pending().await
     }
 }

@@ -23,14 +23,15 @@ use stargate_base::Secret;
 use tokio::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::lease::{Acquired, Bid, Incumbent, Inspection, Lease, Released, Renewed, Server, Value};
+use crate::lease::{Acquired, Bid, Hint, Incumbent, Inspection, Lease, Released, Renewed, Server, Value};
 use watch::Watch;
 
 /// Extends the lock while the value is the caller's.
 const RENEW: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0";
 
-/// Removes the lock while the value is the caller's, and tells those who wait. Not being allowed to tell is no error.
-const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) redis.pcall('publish', ARGV[2], 'free') return 1 end return 0";
+/// Removes the lock while the value is the caller's, and tells those who wait by whom. Not being allowed to tell is no
+/// error.
+const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) redis.pcall('publish', ARGV[2], ARGV[3]) return 1 end return 0";
 
 /// The longest key.
 const KEY_BYTES_MAX: usize = 512;
@@ -138,6 +139,7 @@ impl RedisLease {
         call: impl AsyncFnOnce(&mut Connected) -> RedisResult<T>,
     ) -> Result<T> {
         let mut slot = self.connection.lock().await;
+        let mut doubt = Doubt(Some(&self.watch));
         let used = async {
             let mut connected = match slot.take() {
                 Some(connected) => connected,
@@ -148,7 +150,12 @@ impl RedisLease {
             *slot = Some(connected);
             Ok(answer)
         };
-        used.await.map_err(|error| self.unreachable(operation, &error))
+        let answer: RedisResult<T> = used.await;
+        // A refusal is an answer; the line is fine.
+        if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
+            doubt.0 = None;
+        }
+        answer.map_err(|error| self.unreachable(operation, &error))
     }
 
     async fn connect(&self) -> RedisResult<Connected> {
@@ -188,6 +195,17 @@ impl RedisLease {
     }
 }
 
+/// Tells the watch when it is dropped with a call that got no answer, also because its caller has gone.
+struct Doubt<'a>(Option<&'a Watch>);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if let Some(watch) = self.0 {
+            watch.doubt();
+        }
+    }
+}
+
 /// How far a write got.
 #[derive(Debug, Clone, Copy)]
 struct Replication {
@@ -199,6 +217,10 @@ struct Replication {
 impl Lease for RedisLease {
     fn place(&self) -> String {
         self.place.clone()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn acquire(&self, bid: &Bid) -> Result<Acquired> {
@@ -241,7 +263,8 @@ impl Lease for RedisLease {
     async fn release(&self, bid: &Bid) -> Result<Released> {
         self.on("release", async |connected| {
             let mut call = redis::cmd("EVAL");
-            call.arg(RELEASE).arg(1).arg(&self.key).arg(bid.value()).arg(channel(&self.key));
+            call.arg(RELEASE).arg(1).arg(&self.key).arg(bid.value());
+            call.arg(channel(&self.key)).arg(&bid.holder.instance);
             let freed: i64 = call.query_async(&mut connected.connection).await?;
             Ok(if freed == 1 { Released::Freed } else { Released::NotOurs })
         })
@@ -257,8 +280,8 @@ impl Lease for RedisLease {
         Ok(Inspection { server: Some(server), incumbent })
     }
 
-    async fn freed(&self) {
-        self.watch.freed().await;
+    async fn hint(&self) -> Hint {
+        self.watch.hint().await
     }
 }
 

@@ -90,7 +90,7 @@ impl Service {
             trouble: None,
         };
         let mut asleep = clock.suspended();
-        let mut freed = lease.freed();
+        let mut hint = lease.hint();
         let mut stopping = false;
         let mut event = Event::Tick;
         while !driver.step(clock.now(), event) {
@@ -107,9 +107,9 @@ impl Service {
                     Request::Deposed(epoch) => Event::Deposed(epoch),
                 },
                 // Only a standby cares, and looking may cost something.
-                () = &mut freed, if driver.elector.phase() == Phase::Standby => {
-                    freed = lease.freed();
-                    Event::Freed
+                told = &mut hint, if driver.elector.phase() == Phase::Standby => {
+                    hint = lease.hint();
+                    Event::Hint(told)
                 }
                 () = tokio::time::sleep(nap) => Event::Tick,
             };
@@ -187,6 +187,10 @@ impl Driver {
                 let reply = within(bid.timeout, "release", &*lease, lease.release(&bid)).await;
                 Event::Released(id, reply)
             }),
+            Action::Inspect(id, timeout) => Box::pin(async move {
+                let reply = within(timeout, "inspect", &*lease, lease.inspect()).await;
+                Event::Inspected(id, reply)
+            }),
             Action::IssueEpoch(id, timeout) => self.issue(id, timeout),
             Action::StopWork(manner) => match self.stop_work(manner) {
                 Some(joined) => joined,
@@ -236,6 +240,18 @@ impl Driver {
         })
     }
 
+    /// The store has another leader. With a lock that all nodes share that happens after an accident; without one it
+    /// will happen again and again.
+    fn deposed(&mut self, epoch: Epoch, pause: Duration) {
+        if self.lease.is_shared() {
+            tracing::warn!(%epoch, retry_in = ?pause, "the store has a newer leader");
+        } else {
+            self.trouble = Some(UNSHARED.to_owned());
+            let place = self.lease.place();
+            tracing::error!(%epoch, retry_in = ?pause, lock = place, "the store has a newer leader: {UNSHARED}");
+        }
+    }
+
     /// Lets the last records be written.
     async fn drain(mut self) {
         let all = async { while self.answers.next().await.is_some() {} };
@@ -272,13 +288,16 @@ impl Driver {
                 self.trouble = None;
                 tracing::info!(%leader, instance, "another node leads");
             }
-            Note::Guarded(wait) => {
+            Note::Guarded { wait, again } => {
                 self.trouble = Some("the server of the leader lock is too young to be trusted".to_owned());
-                tracing::info!(
-                    ?wait,
-                    "the server of the leader lock may have forgotten an older lock; waiting"
-                );
+                let message = "the server of the leader lock may have forgotten an older lock; waiting";
+                if *again {
+                    tracing::debug!(?wait, "{message}");
+                } else {
+                    tracing::info!(?wait, "{message}");
+                }
             }
+            Note::Deposed(epoch, pause) => self.deposed(*epoch, *pause),
             Note::Unreplicated { reached, expected } => {
                 self.trouble = Some(format!("the leader lock is on {reached} of {expected} replicas"));
                 tracing::warn!(reached, expected, "the leader lock did not reach all replicas");
@@ -289,6 +308,10 @@ impl Driver {
         }
     }
 }
+
+/// What to do about two nodes that share a store and no lock.
+const UNSHARED: &str =
+    "another node uses the same store; several machines need leader.backend = \"redis\" and one redis_url";
 
 async fn within<T>(
     timeout: Duration,

@@ -16,6 +16,10 @@ impl Lease for Unlocked {
         "no lock".to_owned()
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     async fn acquire(&self, _bid: &Bid) -> Result<Acquired> {
         Ok(Acquired::Granted)
     }

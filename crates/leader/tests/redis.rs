@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use stargate_base::Secret;
-use stargate_leader::lease::{Acquired, Bid, Released, Renewed};
+use stargate_leader::lease::{Acquired, Bid, Hint, Released, Renewed};
 use stargate_leader::redis::{Replicas, Settings};
 use stargate_leader::{Lease, RedisLease};
 use stargate_testkit::eventually;
+use stargate_testkit::proxy::Proxy;
+use stargate_testkit::redis::Redis;
 
 use crate::nodes::{PATIENCE, bid};
-use server::{Server, lease_at};
+use server::{client_of, lease_at, lease_of};
 
 const TTL: Duration = Duration::from_secs(30);
 const KEY: &str = "stargate:leader";
@@ -27,9 +29,9 @@ async fn approved(lease: &dyn Lease, instance: &str, ttl: Duration) -> Bid {
 
 #[tokio::test]
 async fn of_fifty_bids_at_once_one_is_granted() {
-    let server = Server::start();
+    let server = Redis::start();
     let bidders = join_all((0..50).map(|n| {
-        let lease = server.lease();
+        let lease = lease_of(&server);
         async move {
             let bid = approved(&*lease, &format!("n{n}"), TTL).await;
             (lease, bid)
@@ -49,11 +51,11 @@ async fn of_fifty_bids_at_once_one_is_granted() {
 
 #[tokio::test]
 async fn the_lock_is_a_plain_key_with_the_value_and_the_time_to_live_of_the_contract() {
-    let server = Server::start();
-    let lease = server.lease();
+    let server = Redis::start();
+    let lease = lease_of(&server);
     let bid = approved(&*lease, "node-1", TTL).await;
     assert_eq!(lease.acquire(&bid).await.unwrap(), Acquired::Granted);
-    let mut client = server.client().await;
+    let mut client = client_of(&server).await;
     let value: String = redis::cmd("GET").arg(KEY).query_async(&mut client).await.unwrap();
     assert_eq!(value, format!("node-1:{}:http://node-1", bid.token));
     let left: i64 = redis::cmd("TTL").arg(KEY).query_async(&mut client).await.unwrap();
@@ -62,9 +64,9 @@ async fn the_lock_is_a_plain_key_with_the_value_and_the_time_to_live_of_the_cont
 
 #[tokio::test]
 async fn a_renewal_extends_the_lock_and_never_makes_one() {
-    let server = Server::start();
-    let lease = server.lease();
-    let mut client = server.client().await;
+    let server = Redis::start();
+    let lease = lease_of(&server);
+    let mut client = client_of(&server).await;
     let ours = approved(&*lease, "a", TTL).await;
     assert_eq!(lease.renew(&ours).await.unwrap(), Renewed::Lost, "nothing to renew");
     assert_eq!(lease.acquire(&ours).await.unwrap(), Acquired::Granted);
@@ -87,9 +89,9 @@ async fn a_renewal_extends_the_lock_and_never_makes_one() {
 
 #[tokio::test]
 async fn the_holder_of_a_foreign_value_is_shown_and_respected() {
-    let server = Server::start();
-    let lease = server.lease();
-    let mut client = server.client().await;
+    let server = Redis::start();
+    let lease = lease_of(&server);
+    let mut client = client_of(&server).await;
     let _: () = redis::cmd("SET").arg(KEY).arg("somebody").query_async(&mut client).await.unwrap();
     let bid = approved(&*lease, "a", TTL).await;
     let Acquired::Held(incumbent) = lease.acquire(&bid).await.unwrap() else { panic!("taken from somebody") };
@@ -101,7 +103,7 @@ async fn the_holder_of_a_foreign_value_is_shown_and_respected() {
 async fn a_late_release_never_deletes_the_lock_of_a_successor() {
     const LANES: usize = 8;
     const ROUNDS: usize = 10_000 / LANES;
-    let server = Server::start();
+    let server = Redis::start();
     let lanes = (0..LANES).map(|lane| {
         let lease = || {
             let url = Secret::new(format!("redis://{}", server.address()));
@@ -135,8 +137,8 @@ async fn race(old: Arc<RedisLease>, new: Arc<RedisLease>, rounds: usize) -> usiz
 
 #[tokio::test]
 async fn a_server_that_the_bid_does_not_approve_of_grants_nothing() {
-    let mut server = Server::start();
-    let lease = server.lease();
+    let mut server = Redis::start();
+    let lease = lease_of(&server);
     let bid = approved(&*lease, "a", TTL).await;
     server.restart();
     // The first call may still find the old connection and fail; none may be granted.
@@ -152,8 +154,8 @@ async fn a_server_that_the_bid_does_not_approve_of_grants_nothing() {
 
 #[tokio::test]
 async fn a_server_that_hangs_costs_its_timeout_and_works_again_afterwards() {
-    let server = Server::start();
-    let lease = server.lease();
+    let server = Redis::start();
+    let lease = lease_of(&server);
     let ours = approved(&*lease, "a", TTL).await;
     assert_eq!(lease.acquire(&ours).await.unwrap(), Acquired::Granted);
     server.freeze();
@@ -165,8 +167,8 @@ async fn a_server_that_hangs_costs_its_timeout_and_works_again_afterwards() {
 
 #[tokio::test]
 async fn a_dead_server_is_an_error_that_names_the_place() {
-    let mut server = Server::start();
-    let lease = server.lease();
+    let mut server = Redis::start();
+    let lease = lease_of(&server);
     server.kill();
     let error = lease.acquire(&bid("a", TTL)).await.unwrap_err();
     let beginning = format!("cannot acquire the leader lock in redis at {}: ", server.address());
@@ -176,7 +178,7 @@ async fn a_dead_server_is_an_error_that_names_the_place() {
 
 #[tokio::test]
 async fn a_password_opens_the_lock_and_is_never_shown() {
-    let server = Server::with(&["--requirepass", "canary-right"]);
+    let server = Redis::with(&["--requirepass", "canary-right"]);
     let lease = |password: &str| {
         let url = Secret::new(format!("redis://:{password}@{}", server.address()));
         RedisLease::new(Settings::of(url)).unwrap()
@@ -200,7 +202,7 @@ async fn over_tls_the_certificate_must_be_signed_by_the_authority() {
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls");
     let file = |name: &str| format!("{TLS}/{name}");
-    let server = Server::with(&[
+    let server = Redis::with(&[
         "--port",
         "0",
         "--tls-port",
@@ -227,29 +229,45 @@ async fn over_tls_the_certificate_must_be_signed_by_the_authority() {
 
 #[tokio::test]
 async fn a_release_is_told_to_those_who_wait() {
-    let server = Server::start();
-    let (ours, theirs) = (server.lease(), server.lease());
+    let server = Redis::start();
+    let (ours, theirs) = (lease_of(&server), lease_of(&server));
     let bid = approved(&*ours, "a", TTL).await;
     assert_eq!(ours.acquire(&bid).await.unwrap(), Acquired::Granted);
     // The first hint only says that the subscription stands.
-    tokio::time::timeout(PATIENCE, theirs.freed()).await.expect("a subscription");
-    let (told, released) = tokio::join!(tokio::time::timeout(PATIENCE, theirs.freed()), ours.release(&bid));
+    let hint = || tokio::time::timeout(PATIENCE, theirs.hint());
+    assert_eq!(hint().await.expect("a subscription"), Hint::Reachable);
+    let (told, released) = tokio::join!(hint(), ours.release(&bid));
     assert_eq!(released.unwrap(), Released::Freed);
-    told.expect("a hint");
+    assert_eq!(told.expect("a hint"), Hint::Released(Some("a".to_owned())));
+}
+
+#[tokio::test]
+async fn a_call_without_answer_makes_the_subscription_doubtful() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.address()).await;
+    let lease = lease_at(&proxy.address(), Replicas::Connected);
+    let hint = || tokio::time::timeout(PATIENCE, lease.hint());
+    assert_eq!(hint().await.expect("a subscription"), Hint::Reachable);
+    proxy.swallow();
+    let asked = tokio::time::timeout(Duration::from_millis(300), lease.renew(&bid("a", TTL))).await;
+    assert!(asked.is_err(), "{asked:?}");
+    proxy.forward();
+    // The old connection is dead for ever and does not say so.
+    assert_eq!(hint().await.expect("a new subscription"), Hint::Reachable);
 }
 
 #[tokio::test]
 async fn a_lock_counts_only_if_all_replicas_have_it() {
-    let primary = Server::start();
-    let replica = Server::with(&["--replicaof", "127.0.0.1", &primary.port()]);
-    let mut client = primary.client().await;
+    let primary = Redis::start();
+    let replica = Redis::replica_of(&primary.address());
+    let mut client = client_of(&primary).await;
     online(&mut client).await;
     for replicas in [Replicas::Connected, Replicas::Exactly(1)] {
         let lease = lease_at(&primary.address(), replicas);
         let bid = approved(&*lease, "a", TTL).await;
         let bid = Bid { timeout: Duration::from_secs(10), ..bid };
         assert_eq!(lease.acquire(&bid).await.unwrap(), Acquired::Granted);
-        let mut copy = replica.client().await;
+        let mut copy = client_of(&replica).await;
         let value: Option<String> = redis::cmd("GET").arg(KEY).query_async(&mut copy).await.unwrap();
         assert_eq!(value, Some(bid.value()), "on the replica, at once");
         assert_eq!(lease.renew(&bid).await.unwrap(), Renewed::Extended);
@@ -266,16 +284,16 @@ async fn a_lock_counts_only_if_all_replicas_have_it() {
 
 #[tokio::test]
 async fn a_lock_that_counted_survives_the_failover_to_a_replica() {
-    let mut primary = Server::start();
-    let replica = Server::with(&["--replicaof", "127.0.0.1", &primary.port()]);
-    online(&mut primary.client().await).await;
-    let before = primary.lease();
+    let mut primary = Redis::start();
+    let replica = Redis::replica_of(&primary.address());
+    online(&mut client_of(&primary).await).await;
+    let before = lease_of(&primary);
     let ours = Bid { timeout: Duration::from_secs(10), ..approved(&*before, "a", TTL).await };
     assert_eq!(before.acquire(&ours).await.unwrap(), Acquired::Granted);
     primary.kill();
-    let mut promoted = replica.client().await;
+    let mut promoted = client_of(&replica).await;
     let _: () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut promoted).await.unwrap();
-    let after = replica.lease();
+    let after = lease_of(&replica);
     let theirs = approved(&*after, "b", TTL).await;
     let answer = after.acquire(&theirs).await.unwrap();
     assert!(
@@ -287,7 +305,7 @@ async fn a_lock_that_counted_survives_the_failover_to_a_replica() {
 
 #[tokio::test]
 async fn a_primary_without_the_replicas_it_should_have_grants_nothing() {
-    let primary = Server::start();
+    let primary = Redis::start();
     let strict = lease_at(&primary.address(), Replicas::Exactly(1));
     let bid = approved(&*strict, "a", TTL).await;
     let hasty = Bid { timeout: Duration::from_millis(200), ..bid };

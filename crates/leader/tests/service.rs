@@ -165,6 +165,8 @@ async fn a_second_node_without_lock_deposes_the_first_one() {
     guard.deposed();
     tokio::time::timeout(PATIENCE, guard.stopping().cancelled()).await.expect("the term ends");
     assert!(!a.leadership.is_leader() && b.leadership.is_leader());
+    let trouble = a.leadership.standing().trouble.expect("what is wrong");
+    assert!(trouble.contains("leader.backend = \"redis\""), "{trouble}");
     drop(guard);
     a.stop().await;
     b.stop().await;

@@ -1,6 +1,6 @@
 //! What can go wrong with the queue, each with a class, a code and a remedy.
 
-use stargate_base::ErrorClass;
+use stargate_base::{Epoch, ErrorClass};
 
 use crate::job::{JobId, State};
 
@@ -70,6 +70,14 @@ pub enum Error {
         /// The limit.
         depth_max: u64,
     },
+    /// A leader wrote whose term is over.
+    #[error("the term with epoch {epoch} is over, epoch {current} has begun; ask the leader")]
+    Deposed {
+        /// The epoch the write came with.
+        epoch: Epoch,
+        /// The epoch of the newest term.
+        current: Epoch,
+    },
     /// The database was written by a newer Stargate.
     #[error("the store has schema {found}, this program knows schemas up to {known}; use a newer stargate")]
     SchemaTooNew {
@@ -115,7 +123,7 @@ impl Error {
             | Self::UnknownKind { .. }
             | Self::NotFound { .. } => ErrorClass::ValidationFailure,
             Self::WrongState { .. } | Self::Conflict { .. } => ErrorClass::Conflict,
-            Self::QueueFull { .. } => ErrorClass::RetryableTransient,
+            Self::QueueFull { .. } | Self::Deposed { .. } => ErrorClass::RetryableTransient,
             Self::SchemaTooNew { .. } | Self::SchemaTooOld { .. } => ErrorClass::Fatal,
             Self::Store { class, .. } => *class,
         }
@@ -131,6 +139,7 @@ impl Error {
             Self::WrongState { .. } => "WRONG_STATE",
             Self::Conflict { .. } => "CONFLICT",
             Self::QueueFull { .. } => "QUEUE_FULL",
+            Self::Deposed { .. } => "NOT_LEADER",
             Self::SchemaTooNew { .. } => "SCHEMA_TOO_NEW",
             Self::SchemaTooOld { .. } => "SCHEMA_TOO_OLD",
             Self::Store { .. } => "STORE_UNAVAILABLE",

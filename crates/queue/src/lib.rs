@@ -18,6 +18,7 @@ mod heartbeat;
 pub mod intake;
 pub mod job;
 pub mod kind;
+pub mod leadership;
 pub mod limits;
 mod local;
 pub mod metrics;

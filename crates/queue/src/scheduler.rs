@@ -1,11 +1,12 @@
-//! Fires due schedules. Every process runs this; the store lets exactly one of them win each instant.
+//! Fires due schedules. The leader runs this, with the store as it is seen in its term; if there are several all the
+//! same, the store lets exactly one of them win each instant.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::JobId;
 use crate::reporter::Chain;
 use crate::store::{SharedStore, Store};
@@ -13,11 +14,21 @@ use crate::store::{SharedStore, Store};
 /// How often to look for schedules that others added or changed.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Fires schedules until `stop` is cancelled.
-pub async fn run(store: SharedStore, stop: CancellationToken) {
+/// Why firing ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// The store has refused a write, because another term has begun.
+    Deposed,
+}
+
+/// Fires schedules until `stop` is cancelled, or the term of the store given ([`Store::under`]) is over.
+pub async fn run(store: SharedStore, stop: CancellationToken) -> Ended {
     while !stop.is_cancelled() {
         let wait = match run_once(&*store).await {
             Ok(round) => round.next.min(LOOK_EVERY),
+            Err(Error::Deposed { .. }) => return Ended::Deposed,
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "cannot look at schedules; will try again");
                 LOOK_EVERY
@@ -25,6 +36,7 @@ pub async fn run(store: SharedStore, stop: CancellationToken) {
         };
         let _ = tokio::time::timeout(wait, stop.cancelled()).await;
     }
+    Ended::Stopped
 }
 
 /// What one look at the schedules did.
@@ -53,6 +65,8 @@ pub async fn run_once(store: &dyn Store) -> Result<Round> {
                 round.fired.push(job);
             }
             Ok(None) => {} // Another process was faster.
+            // Nothing else would be taken either.
+            Err(error @ Error::Deposed { .. }) => return Err(error),
             // One bad schedule (its kind is gone) must not stop the others.
             Err(error) => {
                 tracing::error!(schedule = schedule.name, error = %Chain(&error), "cannot fire schedule")

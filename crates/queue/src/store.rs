@@ -51,12 +51,25 @@
 //! 22. A link turns only if its mark is the one named: what was accepted anew meanwhile stays. Links turn from accepted
 //!     to held to disowned and never back; closing removes them.
 //! 23. A finished job is not purged while it has a link.
+//!
+//! Leadership
+//! 24. A write through `under(e)` takes effect only if no epoch higher than `e` had been issued when it committed;
+//!     otherwise it changes nothing and is answered `Deposed`. The comparison is part of the transaction that writes
+//!     (INV-3).
+//! 25. Guarded like this are `enqueue`, `enqueue_once`, `retry`, `cancel`, `pause`, `resume`, `limit_set`,
+//!     `limit_remove`, `schedule_put`, `schedule_remove`, `schedule_fire` and `purge`. What a worker's lease fences, and
+//!     what processes say about themselves, is not.
+//! 26. `term_begin` raises the epoch only from the one its caller saw: a late one cannot depose a later term.
+//! 27. Terms never overlap: a term begins at the store's time and ends the one before it at that same time, if that is
+//!     still open. The end of a term is recorded once.
+//! 28. Reading through `under` is the same as without.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use stargate_base::Epoch;
 use tokio::sync::watch;
 
 use crate::error::Result;
@@ -64,6 +77,7 @@ use crate::event::Event;
 use crate::intake::{self, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use crate::job::{Fence, Job, JobError, JobId, Json, NewJob, State, WorkerId};
 use crate::kind::KindSpec;
+use crate::leadership::TermRow;
 use crate::limits::{Limit, LimitState};
 use crate::schedule::Schedule;
 
@@ -82,6 +96,30 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Answers when the store is reachable and has the right schema.
     async fn check(&self) -> Result<StoreHealth>;
+
+    // Leadership
+
+    /// The same store as a leader sees it: guarded writes are refused with `Error::Deposed` once a higher epoch was
+    /// issued. Everything else is as before.
+    fn under(&self, epoch: Epoch) -> SharedStore;
+
+    /// The epoch of the newest term, if there ever was one.
+    async fn epoch(&self) -> Result<Option<Epoch>>;
+
+    /// Begins a term: raises the epoch by one from `expected`, which is what `epoch` answered before, and ends the term
+    /// before it if its node did not. `Error::Conflict` if another was issued since.
+    async fn term_begin(
+        &self,
+        instance: &str,
+        address: Option<&str>,
+        expected: Option<Epoch>,
+    ) -> Result<Epoch>;
+
+    /// Records the end of a term, once; a report about an older term or one that has ended changes nothing.
+    async fn term_end(&self, epoch: Epoch, reason: &str) -> Result<()>;
+
+    /// The newest terms, newest first, at most `limit` and never more than [`TERMS_MAX`](crate::leadership::TERMS_MAX).
+    async fn terms(&self, limit: u32) -> Result<Vec<TermRow>>;
 
     // Producers
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use stargate_base::ErrorClass;
+use stargate_base::{Epoch, ErrorClass};
 use stargate_queue::event::Event;
 use stargate_queue::intake::{self, Link, LinkFilter, LinkTurn, Linked, NewLink};
+use stargate_queue::leadership::TermRow;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::*;
@@ -54,6 +55,31 @@ impl Store for Faulty {
 
     async fn check(&self) -> Result<StoreHealth> {
         self.inner.check().await
+    }
+
+    fn under(&self, epoch: Epoch) -> SharedStore {
+        self.inner.under(epoch)
+    }
+
+    async fn epoch(&self) -> Result<Option<Epoch>> {
+        self.inner.epoch().await
+    }
+
+    async fn term_begin(
+        &self,
+        instance: &str,
+        address: Option<&str>,
+        expected: Option<Epoch>,
+    ) -> Result<Epoch> {
+        self.inner.term_begin(instance, address, expected).await
+    }
+
+    async fn term_end(&self, epoch: Epoch, reason: &str) -> Result<()> {
+        self.inner.term_end(epoch, reason).await
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<TermRow>> {
+        self.inner.terms(limit).await
     }
 
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {

@@ -8,5 +8,7 @@
 mod bytes;
 pub mod pgboss;
 pub mod postgres;
+mod repo_rows;
 pub mod sqlite;
+pub mod terms;
 pub mod transfer;

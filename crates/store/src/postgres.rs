@@ -23,15 +23,18 @@ mod enqueue;
 pub(crate) mod error;
 pub(crate) mod import;
 mod lanes;
+mod leadership;
 mod link;
 mod listen;
 mod migrate;
 mod operate;
+mod push;
 mod recover;
 mod rows;
 mod schedule;
 mod settle;
 mod tls;
+mod token;
 mod vacuum;
 
 use std::sync::Arc;
@@ -41,17 +44,18 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use rand::RngExt as _;
-use stargate_base::{Clock, Tasks};
+use stargate_base::{Clock, Epoch, Tasks};
 use stargate_queue::event::Event;
 use stargate_queue::intake::{Claim as SourceClaim, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use stargate_queue::job::check_name;
+use stargate_queue::leadership::{TermRow, check_reason, check_term};
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
     Beat, Cancelled, Claim, ClaimRequest, Enqueued, Finding, JobFilter, Note, Once, PauseTarget, PurgeReport,
     PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WorkerRow, WorkerSpec,
 };
-use stargate_queue::{Fence, Job, JobId, KindSpec, NewJob, Result, State, Store, WorkerId};
+use stargate_queue::{Fence, Job, JobId, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId};
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
@@ -89,8 +93,21 @@ pub struct Options {
 /// Jobs kept in a Postgres database.
 #[derive(Debug)]
 pub struct Postgres {
+    open: Arc<Open>,
     inner: Arc<Inner>,
-    ear: listen::Ear,
+    ear: Arc<listen::Ear>,
+    /// The term of the leader whose writes these are.
+    guard: Option<Epoch>,
+}
+
+/// Stops what runs in the background when the last one who uses the store is gone.
+#[derive(Debug)]
+struct Open(Tasks);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// What calls and the tasks they start share.
@@ -166,7 +183,8 @@ impl Postgres {
         }
         let ear = listen::Ear::new(listening, connector, own, calls, tasks);
         ear.start().await;
-        Ok(Self { inner: Arc::new(inner), ear })
+        let open = Arc::new(Open(inner.tasks.clone()));
+        Ok(Self { inner: Arc::new(inner), ear: Arc::new(ear), guard: None, open })
     }
 
     /// Closes the connections and waits for what drives them.
@@ -174,12 +192,6 @@ impl Postgres {
         let tasks = self.inner.tasks.clone();
         drop(self);
         tasks.join().await;
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        self.inner.tasks.stop();
     }
 }
 
@@ -203,12 +215,44 @@ impl Store for Postgres {
         Ok(StoreHealth { round_trip, schema })
     }
 
+    fn under(&self, epoch: Epoch) -> SharedStore {
+        Arc::new(Self {
+            inner: Arc::clone(&self.inner),
+            ear: Arc::clone(&self.ear),
+            guard: Some(epoch),
+            open: Arc::clone(&self.open),
+        })
+    }
+
+    async fn epoch(&self) -> Result<Option<Epoch>> {
+        leadership::epoch(&self.inner).await
+    }
+
+    async fn term_begin(
+        &self,
+        instance: &str,
+        address: Option<&str>,
+        expected: Option<Epoch>,
+    ) -> Result<Epoch> {
+        check_term(instance, address)?;
+        leadership::term_begin(&self.inner, instance, address, expected).await
+    }
+
+    async fn term_end(&self, epoch: Epoch, reason: &str) -> Result<()> {
+        check_reason(reason)?;
+        leadership::term_end(&self.inner, epoch, reason).await
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<TermRow>> {
+        leadership::terms(&self.inner, limit).await
+    }
+
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        enqueue::enqueue(&self.inner, jobs).await
+        enqueue::enqueue(&self.inner, self.guard, jobs).await
     }
 
     async fn enqueue_once(&self, once: Once, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        enqueue::enqueue_once(&self.inner, once, jobs).await
+        enqueue::enqueue_once(&self.inner, self.guard, once, jobs).await
     }
 
     async fn kinds_register(&self, kinds: Vec<KindSpec>) -> Result<()> {
@@ -280,21 +324,21 @@ impl Store for Postgres {
     }
 
     async fn retry(&self, id: JobId) -> Result<()> {
-        operate::retry(&self.inner, id).await
+        operate::retry(&self.inner, self.guard, id).await
     }
 
     async fn cancel(&self, id: JobId) -> Result<Cancelled> {
-        operate::cancel(&self.inner, id).await
+        operate::cancel(&self.inner, self.guard, id).await
     }
 
     async fn pause(&self, target: PauseTarget) -> Result<()> {
         let (PauseTarget::Queue(name) | PauseTarget::Kind(name)) = &target;
         check_name("pause", name)?;
-        operate::pause(&self.inner, &target).await
+        operate::pause(&self.inner, self.guard, &target).await
     }
 
     async fn resume(&self, target: PauseTarget) -> Result<bool> {
-        operate::resume(&self.inner, &target).await
+        operate::resume(&self.inner, self.guard, &target).await
     }
 
     async fn pauses(&self) -> Result<Vec<PauseTarget>> {
@@ -319,11 +363,11 @@ impl Store for Postgres {
 
     async fn limit_set(&self, limit: Limit) -> Result<()> {
         limit.check()?;
-        operate::limit_set(&self.inner, &limit).await
+        operate::limit_set(&self.inner, self.guard, &limit).await
     }
 
     async fn limit_remove(&self, pattern: &str) -> Result<bool> {
-        operate::limit_remove(&self.inner, pattern).await
+        operate::limit_remove(&self.inner, self.guard, pattern).await
     }
 
     async fn limits(&self) -> Result<Vec<Limit>> {
@@ -336,11 +380,11 @@ impl Store for Postgres {
 
     async fn schedule_put(&self, schedule: Schedule) -> Result<()> {
         schedule.check()?;
-        schedule::put(&self.inner, &schedule).await
+        schedule::put(&self.inner, self.guard, &schedule).await
     }
 
     async fn schedule_remove(&self, name: &str) -> Result<bool> {
-        schedule::remove(&self.inner, name).await
+        schedule::remove(&self.inner, self.guard, name).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
@@ -353,7 +397,7 @@ impl Store for Postgres {
         due: Timestamp,
         next: Option<Timestamp>,
     ) -> Result<Option<JobId>> {
-        schedule::fire(&self.inner, name, due, next).await
+        schedule::fire(&self.inner, self.guard, name, due, next).await
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -363,7 +407,7 @@ impl Store for Postgres {
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
-        operate::purge(&self.inner, &request).await
+        operate::purge(&self.inner, self.guard, &request).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -19,31 +19,36 @@ mod enqueue;
 mod error;
 pub(crate) mod export;
 mod holder;
+mod leadership;
 mod limit;
 mod link;
 mod list;
 mod lock;
 mod migrate;
 mod operate;
+mod push;
 mod read;
 mod recover;
 mod rows;
 mod session;
 mod settle;
+mod token;
 mod watch;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use rusqlite::OptionalExtension as _;
-use stargate_base::Clock;
 use stargate_base::clock::wall;
+use stargate_base::{Clock, Epoch};
 use stargate_queue::event::Event;
 use stargate_queue::intake::{Claim as SourceClaim, Link, LinkFilter, LinkTurn, Linked, NewLink};
 use stargate_queue::job::check_name;
+use stargate_queue::leadership::{TermRow, check_reason, check_term};
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
@@ -51,11 +56,13 @@ use stargate_queue::store::{
     PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WakeMethod, WorkerRow,
     WorkerSpec,
 };
-use stargate_queue::{Error, Fence, Job, JobId, KindSpec, NewJob, Result, State, Store, WorkerId};
+use stargate_queue::{
+    Error, Fence, Job, JobId, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
+};
 use tokio::sync::watch as signal;
 
 use read::Readers;
-use session::sql;
+use session::{Session, sql};
 use watch::Watch;
 use writer::{MOVED_TO, Rank, Writer};
 
@@ -70,10 +77,12 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Sqlite {
     // Fields are dropped in this order: the watch looks at what the writer shares.
-    watch: Option<Watch>,
-    writer: Writer,
-    readers: Readers,
+    watch: Arc<Watch>,
+    writer: Arc<Writer>,
+    readers: Arc<Readers>,
     clock: Clock,
+    /// The term of the leader whose writes these are.
+    guard: Option<Epoch>,
 }
 
 impl Sqlite {
@@ -82,15 +91,15 @@ impl Sqlite {
         let path = path.to_owned();
         let opening = tokio::task::spawn_blocking(move || {
             let writer = Writer::start(path.clone(), options.clock.clone())?;
-            let watch = Some(Watch::start(&path, writer.shared())?);
-            let readers = Readers::new(path, options.clock.clone());
-            Ok(Self { watch, writer, readers, clock: options.clock })
+            let watch = Arc::new(Watch::start(&path, writer.shared())?);
+            let readers = Arc::new(Readers::new(path, options.clock.clone()));
+            Ok(Self { watch, writer: Arc::new(writer), readers, clock: options.clock, guard: None })
         });
         opening.await.unwrap_or_else(|_| Err(error::writer_lost("open the database")))
     }
 
-    /// Ends the threads and closes the file; what was accepted is committed first. Dropping does the same, but on
-    /// the calling thread.
+    /// Ends the threads and closes the file, unless leaders still have it under their epochs; what was accepted is
+    /// committed first. Dropping does the same, but on the calling thread.
     pub async fn close(self) {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
@@ -127,6 +136,20 @@ impl Sqlite {
             .await
     }
 
+    /// Has the writer do something that a leader must not do when its term is over.
+    async fn write<T, F>(&self, operation: &'static str, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Session<'_>) -> error::Step<T> + Send + 'static,
+    {
+        let guard = self.guard;
+        let judged = move |s: &mut Session<'_>| {
+            leadership::judge(s.conn, guard)?;
+            work(s)
+        };
+        self.writer.write(Rank::Normal, operation, judged).await
+    }
+
     /// Checks new jobs before the writer is bothered. SQLite's clock is this host's clock.
     fn check_new(&self, jobs: &[NewJob]) -> Result<()> {
         let now = self.clock.for_statement().unwrap_or_else(wall);
@@ -154,14 +177,50 @@ impl Store for Sqlite {
         }
     }
 
+    fn under(&self, epoch: Epoch) -> SharedStore {
+        Arc::new(Self {
+            watch: Arc::clone(&self.watch),
+            writer: Arc::clone(&self.writer),
+            readers: Arc::clone(&self.readers),
+            clock: self.clock.clone(),
+            guard: Some(epoch),
+        })
+    }
+
+    async fn epoch(&self) -> Result<Option<Epoch>> {
+        self.readers.read("tell the epoch", |r| leadership::current(r.conn)).await
+    }
+
+    async fn term_begin(
+        &self,
+        instance: &str,
+        address: Option<&str>,
+        expected: Option<Epoch>,
+    ) -> Result<Epoch> {
+        check_term(instance, address)?;
+        let (instance, address) = (instance.to_owned(), address.map(str::to_owned));
+        let begin = move |s: &mut Session<'_>| leadership::begin(s, &instance, address.as_deref(), expected);
+        self.writer.write(Rank::First, "begin a term", begin).await
+    }
+
+    async fn term_end(&self, epoch: Epoch, reason: &str) -> Result<()> {
+        check_reason(reason)?;
+        let reason = reason.to_owned();
+        self.writer.write(Rank::First, "end the term", move |s| leadership::end(s, epoch, &reason)).await
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<TermRow>> {
+        self.readers.read("list terms", move |r| leadership::list(r.conn, limit)).await
+    }
+
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         self.check_new(&jobs)?;
-        self.writer.write(Rank::Normal, "enqueue", move |s| enqueue::enqueue(s, &jobs)).await
+        self.write("enqueue", move |s| enqueue::enqueue(s, &jobs)).await
     }
 
     async fn enqueue_once(&self, once: Once, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         self.check_new(&jobs)?;
-        self.writer.write(Rank::Normal, "enqueue", move |s| enqueue::enqueue_once(s, &once, &jobs)).await
+        self.write("enqueue", move |s| enqueue::enqueue_once(s, &once, &jobs)).await
     }
 
     async fn kinds_register(&self, kinds: Vec<KindSpec>) -> Result<()> {
@@ -241,21 +300,21 @@ impl Store for Sqlite {
     }
 
     async fn retry(&self, id: JobId) -> Result<()> {
-        self.writer.write(Rank::Normal, "retry the job", move |s| operate::retry(s, id)).await
+        self.write("retry the job", move |s| operate::retry(s, id)).await
     }
 
     async fn cancel(&self, id: JobId) -> Result<Cancelled> {
-        self.writer.write(Rank::Normal, "cancel the job", move |s| operate::cancel(s, id)).await
+        self.write("cancel the job", move |s| operate::cancel(s, id)).await
     }
 
     async fn pause(&self, target: PauseTarget) -> Result<()> {
         let (PauseTarget::Queue(name) | PauseTarget::Kind(name)) = &target;
         check_name("pause", name)?;
-        self.writer.write(Rank::Normal, "pause", move |s| operate::pause(s, &target)).await
+        self.write("pause", move |s| operate::pause(s, &target)).await
     }
 
     async fn resume(&self, target: PauseTarget) -> Result<bool> {
-        self.writer.write(Rank::Normal, "resume", move |s| operate::resume(s, &target)).await
+        self.write("resume", move |s| operate::resume(s, &target)).await
     }
 
     async fn pauses(&self) -> Result<Vec<PauseTarget>> {
@@ -280,12 +339,12 @@ impl Store for Sqlite {
 
     async fn limit_set(&self, limit: Limit) -> Result<()> {
         limit.check()?;
-        self.writer.write(Rank::Normal, "set the limit", move |s| limit::set(s, &limit)).await
+        self.write("set the limit", move |s| limit::set(s, &limit)).await
     }
 
     async fn limit_remove(&self, pattern: &str) -> Result<bool> {
         let pattern = pattern.to_owned();
-        self.writer.write(Rank::Normal, "remove the limit", move |s| limit::remove(s, &pattern)).await
+        self.write("remove the limit", move |s| limit::remove(s, &pattern)).await
     }
 
     async fn limits(&self) -> Result<Vec<Limit>> {
@@ -299,16 +358,12 @@ impl Store for Sqlite {
 
     async fn schedule_put(&self, schedule: Schedule) -> Result<()> {
         schedule.check()?;
-        self.writer
-            .write(Rank::Normal, "keep the schedule", move |s| operate::schedule_put(s, &schedule))
-            .await
+        self.write("keep the schedule", move |s| operate::schedule_put(s, &schedule)).await
     }
 
     async fn schedule_remove(&self, name: &str) -> Result<bool> {
         let name = name.to_owned();
-        self.writer
-            .write(Rank::Normal, "remove the schedule", move |s| operate::schedule_remove(s, &name))
-            .await
+        self.write("remove the schedule", move |s| operate::schedule_remove(s, &name)).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
@@ -322,9 +377,7 @@ impl Store for Sqlite {
         next: Option<Timestamp>,
     ) -> Result<Option<JobId>> {
         let name = name.to_owned();
-        self.writer
-            .write(Rank::Normal, "fire the schedule", move |s| operate::schedule_fire(s, &name, due, next))
-            .await
+        self.write("fire the schedule", move |s| operate::schedule_fire(s, &name, due, next)).await
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -332,16 +385,10 @@ impl Store for Sqlite {
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport> {
-        self.writer.write(Rank::Normal, "purge", move |s| operate::purge(s, &request)).await
+        self.write("purge", move |s| operate::purge(s, &request)).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         diagnose::diagnose(self).await
-    }
-}
-
-impl Drop for Sqlite {
-    fn drop(&mut self) {
-        drop(self.watch.take());
     }
 }

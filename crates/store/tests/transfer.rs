@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicI16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use stargate_base::Clock;
 use stargate_base::clock::ManualClock;
+use stargate_base::{Clock, Epoch};
 use stargate_queue::intake::{Claim, LinkFilter, LinkTurn, NewLink, Terms};
+use stargate_queue::leadership::overlaps;
 use stargate_queue::limits::Limit;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{ClaimedJob, Enqueued, Note, Once, Outcome, PauseTarget, Settlement, Verdict};
 use stargate_queue::{Due, Error, JobId, KindSpec, NewJob, Result, State, Store, WorkerId};
+use stargate_repo::{NewPush, NewWebhook, Occasion, Pushes as _, RefUpdate};
 use stargate_store::postgres::{self, Postgres};
 use stargate_store::sqlite::{self, Sqlite};
 use stargate_store::transfer::{Moved, Report, abort_move, move_to_postgres};
@@ -126,6 +128,12 @@ async fn run(store: &dyn Store, worker: WorkerId, job: NewJob, outcome: Option<O
     id
 }
 
+/// Two terms of leadership, the second still open.
+async fn lead(store: &dyn Store) {
+    let first = store.term_begin("node-é", Some("http://one:8080"), None).await.unwrap();
+    store.term_begin("two", None, Some(first)).await.unwrap();
+}
+
 /// Jobs in every stage and state, and one of everything else.
 async fn fill(store: &dyn Store) -> WorkerId {
     let limit = Limit {
@@ -135,6 +143,7 @@ async fn fill(store: &dyn Store) -> WorkerId {
         weight: 3,
     };
     store.limit_set(limit).await.unwrap();
+    lead(store).await;
     store.pause(PauseTarget::Queue("nights".into())).await.unwrap();
     store.pause(PauseTarget::Kind("unknown".into())).await.unwrap();
     let schedule = Schedule {
@@ -202,7 +211,7 @@ fn links() -> LinkFilter {
 }
 
 /// Where [`answers`] speaks of the workers.
-const WORKERS: usize = 10;
+const WORKERS: usize = 11;
 
 /// Everything a store answers, to compare two of them.
 async fn answers(store: &dyn Store) -> Vec<String> {
@@ -219,6 +228,7 @@ async fn answers(store: &dyn Store) -> Vec<String> {
         format!("{:?}", store.depth(1000).await.unwrap()),
         format!("{:?}", store.oldest_ready().await.unwrap()),
         format!("{:?}", store.links(links()).await.unwrap()),
+        format!("{:?} {:?}", store.epoch().await.unwrap(), store.terms(100).await.unwrap()),
         format!("{:?}", store.workers().await.unwrap()),
     ];
     let mut states = 0;
@@ -232,11 +242,41 @@ async fn answers(store: &dyn Store) -> Vec<String> {
     all
 }
 
+/// A row in each table that has nothing to do with jobs. What becomes of them is in `transfer_tables.rs`.
+async fn fill_tables(from: &Sqlite) {
+    let hook = NewWebhook {
+        repo: None,
+        url: "https://example.com/".to_owned(),
+        secret_ref: None,
+        events: vec![Occasion::Push],
+    };
+    from.webhook_put(hook).await.unwrap();
+    let update = RefUpdate {
+        ref_name: "refs/heads/main".to_owned(),
+        old_oid: "0".repeat(40),
+        new_oid: "a".repeat(40),
+    };
+    let push = NewPush {
+        repo: "a".to_owned(),
+        pusher: None,
+        request_id: "r".to_owned(),
+        epoch: None,
+        default_branch: None,
+        updates: vec![update],
+        at: start_of_time(),
+        trace_id: None,
+    };
+    let events = from.record(push).await.unwrap();
+    from.process(events[0]).await.unwrap();
+    from.add(NewToken::issue("a", vec![Grant::EVERYTHING], None).unwrap().0).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn both_stores_give_the_same_answers_after_the_move() {
     let (_, clock) = manual();
     let pair = pair(clock).await;
     let worker = fill(&*pair.from).await;
+    fill_tables(&pair.from).await;
     let before = answers(&*pair.from).await;
     let mut seen = Vec::new();
     let report = move_to_postgres(&pair.from, &pair.to, TARGET, |moved| {
@@ -473,4 +513,29 @@ async fn a_target_that_holds_jobs_is_refused_and_the_source_goes_on() {
     add(&*pair.from, new("never refused")).await;
     assert!(pair.to.job(theirs).await.unwrap().is_some());
     pair.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_with_leaders_of_its_own_keeps_its_history_and_no_epoch_is_issued_twice() {
+    for (ours, theirs) in [(3, 1), (1, 3)] {
+        let pair = pair(Clock::default()).await;
+        for (store, count) in [(&*pair.from as &dyn Store, ours), (&*pair.to as &dyn Store, theirs)] {
+            let mut seen = None;
+            for _ in 0..count {
+                seen = Some(store.term_begin("node", None, seen).await.unwrap());
+            }
+        }
+        let before = pair.to.terms(100).await.unwrap();
+        let leader = pair.to.under(before[0].epoch);
+        pair.transfer().await.unwrap();
+        assert_eq!(pair.to.terms(100).await.unwrap(), before);
+        assert_eq!(pair.to.epoch().await.unwrap(), Some(Epoch::new(3)), "the higher of both");
+        let written = leader.pause(PauseTarget::Kind("x".into())).await;
+        assert_eq!(written.is_ok(), theirs == 3, "{written:?}");
+        let next = pair.to.term_begin("next", None, Some(Epoch::new(3))).await.unwrap();
+        assert_eq!(next, Epoch::new(4));
+        assert_eq!(overlaps(&pair.to.terms(100).await.unwrap()), []);
+        drop(leader);
+        pair.close().await;
+    }
 }

@@ -7,6 +7,8 @@
 mod prelude;
 
 #[doc(hidden)]
+pub mod access;
+#[doc(hidden)]
 pub mod bad_input;
 #[doc(hidden)]
 pub mod cancel;
@@ -25,6 +27,10 @@ pub mod fairness;
 #[doc(hidden)]
 pub mod fence;
 #[doc(hidden)]
+pub mod leadership;
+#[doc(hidden)]
+pub mod git;
+#[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
 pub mod limits;
@@ -40,6 +46,8 @@ pub mod pause;
 pub mod purge;
 #[doc(hidden)]
 pub mod recovery;
+#[doc(hidden)]
+pub mod repositories;
 #[doc(hidden)]
 pub mod retry;
 #[doc(hidden)]
@@ -344,6 +352,26 @@ macro_rules! queue_conformance {
                 a_job_with_a_link_is_not_purged,
                 racing_processes_make_one_job_of_an_item,
             ],
+            leadership: [
+                the_first_epoch_is_one_and_each_next_one_higher,
+                a_term_reads_back_as_it_began,
+                a_term_begins_only_from_the_epoch_its_caller_saw,
+                racing_candidates_begin_one_term,
+                a_term_that_begins_ends_the_one_before_it_at_that_time,
+                a_term_ends_once,
+                a_term_that_has_ended_may_still_write_until_the_next_begins,
+                terms_do_not_overlap_though_the_clock_jumps_back,
+                terms_are_listed_newest_first_and_no_more_than_allowed,
+                a_term_without_a_name_or_an_end_without_a_reason_is_refused,
+                every_guarded_write_of_a_deposed_leader_is_refused_and_changes_nothing,
+                every_guarded_write_of_the_leader_takes_effect,
+                a_leader_that_the_store_has_not_heard_of_yet_is_not_refused,
+                what_a_lease_fences_passes_under_any_epoch,
+                reading_under_an_epoch_is_the_same,
+                a_refused_write_does_not_take_its_neighbours_with_it,
+                a_write_that_races_a_new_term_never_commits_after_it,
+                a_store_lives_as_long_as_somebody_has_it_under_an_epoch,
+            ],
             workers: [
                 a_registered_worker_reads_back,
                 the_same_name_registered_again_is_another_worker,
@@ -379,6 +407,63 @@ macro_rules! queue_conformance {
                     fixture.close().await;
                 }
             )*
+        }
+    };
+}
+
+/// The same for what a store promises about repositories, pushes and tokens; `open` gives a fresh
+/// [`Tables`](crate::tables::Tables).
+#[macro_export]
+macro_rules! tables_conformance {
+    ($open:path) => {
+        $crate::queue_conformance! { @tests $open;
+            git: [
+                a_recorded_push_is_an_event_and_a_job_for_each_ref,
+                a_push_recorded_again_is_the_same_events_and_no_more_jobs,
+                the_same_refs_in_another_receive_are_other_events,
+                a_ref_named_twice_in_one_push_is_one_event,
+                a_bad_push_changes_nothing,
+                racing_reports_of_one_push_make_one_set_of_events,
+                racing_pushes_to_one_repository_are_all_recorded,
+                a_record_that_is_cut_off_leaves_all_or_nothing,
+                a_recorded_push_wakes_workers_of_another_process,
+                a_push_of_many_refs_is_recorded_in_order_and_listed_in_pages,
+                a_push_of_the_current_leader_is_recorded_with_its_epoch,
+                a_push_of_a_deposed_leader_is_refused_whole,
+                an_event_is_processed_once,
+                racing_workers_process_an_event_once,
+                a_processing_that_is_cut_off_leaves_all_or_nothing,
+                an_event_that_is_not_there_is_poison,
+                other_refs_do_not_move_the_default_branch,
+                another_default_branch_is_unknown_until_its_next_push,
+                one_size_job_waits_however_many_pushes_there_were,
+                a_size_job_that_runs_already_does_not_count_as_waiting,
+            ],
+            repositories: [
+                each_hook_hears_once_of_what_it_wants,
+                a_delivery_arrives_once,
+                a_removed_hook_hears_nothing_more,
+                a_hook_put_again_keeps_its_number_and_takes_on_the_rest,
+                hooks_are_bounded_and_of_repositories_that_are_there,
+                a_repository_reads_back_as_it_was_put_and_measured,
+                a_removed_repository_takes_what_belongs_to_it_along,
+                repositories_are_listed_by_name_page_by_page,
+                events_are_found_by_repository_and_by_what_is_missing,
+                old_processed_events_go_and_unprocessed_ones_stay,
+            ],
+            access: [
+                a_token_reads_back_as_it_was_added,
+                an_id_that_nobody_has_is_not_found,
+                a_token_is_added_once,
+                a_bad_token_is_not_kept,
+                a_revoked_token_stays_revoked_and_listed,
+                racing_operators_revoke_a_token_once,
+                the_last_use_is_noted_once_a_minute,
+                tokens_are_listed_by_id_page_by_page,
+                there_is_a_token_from_the_first_one_on,
+                a_token_is_good_for_what_it_allows_until_it_expires_by_the_stores_clock,
+                a_token_revoked_in_one_process_is_refused_in_another_and_its_use_is_noted,
+            ],
         }
     };
 }

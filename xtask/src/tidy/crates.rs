@@ -7,21 +7,32 @@ use super::{File, Problem};
 
 /// Each crate with the crates of ours it may use. The crate that needs a store defines the trait; adapters depend
 /// on it, never the reverse.
-const OURS: [(&str, &[&str]); 12] = [
+const OURS: [(&str, &[&str]); 17] = [
     ("stargate-base", &[]),
     ("stargate-queue", &["stargate-base"]),
-    ("stargate-store", &["stargate-base", "stargate-queue"]),
+    ("stargate-access", &["stargate-base"]),
+    ("stargate-repo", &["stargate-base", "stargate-queue", "stargate-git"]),
+    (
+        "stargate-store",
+        &["stargate-base", "stargate-queue", "stargate-leader", "stargate-access", "stargate-repo"],
+    ),
     ("stargate-artifact", &["stargate-base"]),
     ("stargate-leader", &["stargate-base"]),
+    ("stargate-git", &["stargate-base"]),
+    ("stargate-mirror", &["stargate-base", "stargate-git"]),
+    ("stargate-gateway", &["stargate-base", "stargate-git", "stargate-mirror"]),
     ("stargate-jobs", &["stargate-base", "stargate-queue", "stargate-artifact"]),
-    ("stargate-web", &["stargate-base", "stargate-queue"]),
+    ("stargate-web", &["stargate-base", "stargate-queue", "stargate-leader"]),
     (
         "stargate",
         &[
             "stargate-base",
             "stargate-queue",
             "stargate-store",
+            "stargate-access",
+            "stargate-repo",
             "stargate-artifact",
+            "stargate-leader",
             "stargate-jobs",
             "stargate-web",
         ],
@@ -32,7 +43,10 @@ const OURS: [(&str, &[&str]); 12] = [
             "stargate-base",
             "stargate-queue",
             "stargate-store",
+            "stargate-access",
+            "stargate-repo",
             "stargate-artifact",
+            "stargate-leader",
             "stargate-jobs",
             "stargate-web",
         ],
@@ -59,12 +73,12 @@ const FOREIGN: [(&str, &[&str]); 24] = [
     ("sqlx", &[]),
     // Signing and multipart uploads belong to one place.
     ("object_store", &["stargate-artifact", "stargate-testkit"]),
-    // The lock and its scripts belong to one place.
-    ("redis", &["stargate-leader", "stargate-testkit"]),
+    // The lock and its scripts belong to one place. The doctor asks Redis for its settings.
+    ("redis", &["stargate-leader", "stargate-testkit", "stargate"]),
     // The supervisor is the binary's business.
     ("sd-notify", &["stargate"]),
     // Serialisable API types and HTTP stay in one place.
-    ("axum", &["stargate-web"]),
+    ("axum", &["stargate-web", "stargate-gateway"]),
     ("tower", &["stargate-web"]),
     ("tower-http", &["stargate-web"]),
     ("metrics-exporter-prometheus", &["stargate-web", "stargate"]),
@@ -81,9 +95,10 @@ const FOREIGN: [(&str, &[&str]); 24] = [
     // Libraries have typed errors.
     ("anyhow", &["stargate-bench", "xtask"]),
     ("miette", &["stargate"]),
-    // Child processes and outgoing requests belong to handlers; the command line speaks to its own server.
+    // Child processes and outgoing requests belong to handlers; the command line speaks to its own server, and a
+    // standby to the leader.
     ("process-wrap", &["stargate-jobs"]),
-    ("reqwest", &["stargate-jobs", "stargate"]),
+    ("reqwest", &["stargate-jobs", "stargate-web", "stargate"]),
 ];
 
 #[derive(Deserialize)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::boot::Instant;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::lease::{Acquired, Bid, Holder, Released, Renewed};
+use crate::lease::{Acquired, Bid, Hint, Holder, Inspection, Released, Renewed};
 use crate::term::Term;
 
 /// Something that happened.
@@ -24,8 +24,10 @@ pub enum Event {
     Issued(u64, Result<Epoch>),
     /// Guarded work has ended after [`Action::StopWork`].
     Joined,
-    /// Somebody may have released the lock.
-    Freed,
+    /// The answer to [`Action::Inspect`].
+    Inspected(u64, Result<Inspection>),
+    /// There is a reason to try now.
+    Hint(Hint),
     /// The machine has just woken up from a suspend.
     Suspended,
     /// The store has refused a write of this epoch, because it has issued a higher one.
@@ -45,6 +47,8 @@ pub enum Action {
     Renew(u64, Bid),
     /// Give the lock back; answer with the number.
     Release(u64, Bid),
+    /// Look who has the lock, within the time given; answer with the number.
+    Inspect(u64, Duration),
     /// Have the store issue an epoch within the time given; answer with the number.
     IssueEpoch(u64, Duration),
     /// Begin guarded work.
@@ -149,8 +153,15 @@ pub enum Note {
     Trouble(Error, Duration),
     /// Another node leads.
     Follows(Holder),
-    /// The server of the lock may have forgotten an older lock; for so long nothing is granted.
-    Guarded(Duration),
+    /// The server of the lock may have forgotten an older lock.
+    Guarded {
+        /// For so long nothing is granted.
+        wait: Duration,
+        /// Told before, about the same wait.
+        again: bool,
+    },
+    /// The store has another leader; this node stays behind for so long, unless it sees who leads.
+    Deposed(Epoch, Duration),
     /// The lock is there but not on all replicas.
     Unreplicated {
         /// Replicas that have it.

@@ -46,7 +46,7 @@ pub(super) enum Rest {
     Ready,
     /// Another holds the lock.
     Held,
-    /// Asked to step down: others go first.
+    /// Asked to step down, or deposed: others go first. Between two looks at who leads.
     Yield,
     /// The lock, or the store, could not be reached or was not good enough.
     Trouble,
@@ -61,8 +61,19 @@ pub(super) enum Ask {
     Acquire,
     /// To go on with a lock that an earlier call got us without our knowing.
     Adopt,
+    /// Who has the lock.
+    Look,
     /// That an old lock of ours be removed before we try again.
     Repay,
+}
+
+/// Others go first for a while.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Yielding {
+    pub(super) until: Instant,
+    /// Whether what is told now happened after we gave the lock back. A subscription may hold older news, which end
+    /// with the news of our own release.
+    pub(super) fresh: bool,
 }
 
 /// A lock we hold, and for how long we trust it.

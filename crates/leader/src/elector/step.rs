@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 
 use super::state::{Ask, Leaving, Lock, Pending, Renewal, Rest, State};
-use super::{Action, Elector, Known, Manner, Note, Out, Reason};
+use super::{Action, Elector, Known, LOOKS, Manner, Note, Out, Reason};
 use crate::boot::Instant;
 use crate::error::Error;
 use crate::lease::{Bid, Incumbent, Token};
@@ -123,7 +123,7 @@ impl Elector {
         let wait = match why {
             Rest::Ready => Duration::ZERO,
             Rest::Held | Rest::Guarded => self.config.retry_every,
-            Rest::Yield => self.config.retry_every * 2,
+            Rest::Yield => self.config.retry_every / LOOKS,
             Rest::Trouble => {
                 let pause = self.pause();
                 self.troubles = self.troubles.saturating_add(1);
@@ -134,7 +134,11 @@ impl Elector {
     }
 
     pub(super) fn rest_for(&mut self, now: Instant, wait: Duration, why: Rest, out: &mut Out) {
-        self.state = State::Resting { until: now + wait, why };
+        let mut until = now + wait;
+        if let (Rest::Yield, Some(yielding)) = (why, self.yielding) {
+            until = until.min(yielding.until);
+        }
+        self.state = State::Resting { until, why };
         if self.stopping {
             self.finish(now, out);
         }
@@ -160,15 +164,22 @@ impl Elector {
     }
 
     pub(super) fn try_again(&mut self, now: Instant, out: &mut Out) {
-        let what = if self.debt.is_some() { Ask::Repay } else { Ask::Acquire };
+        self.yielding = self.yielding.filter(|yielding| now < yielding.until);
+        let what = match (self.debt, self.yielding) {
+            (Some(_), _) => Ask::Repay,
+            (None, Some(_)) => Ask::Look,
+            (None, None) => Ask::Acquire,
+        };
         self.ask(now, what, out);
     }
 
     pub(super) fn ask(&mut self, now: Instant, what: Ask, out: &mut Out) {
         let timeout = self.config.call_timeout;
         let call = self.call(now, timeout);
+        self.hinted = false;
         out.push(match (what, self.debt) {
             (Ask::Repay, Some(token)) => Action::Release(call.id, self.bid(token, timeout)),
+            (Ask::Look, _) => Action::Inspect(call.id, timeout),
             (Ask::Adopt, _) => Action::Renew(call.id, self.bid(self.token, timeout)),
             (Ask::Acquire | Ask::Repay, _) => Action::Acquire(call.id, self.bid(self.token, timeout)),
         });

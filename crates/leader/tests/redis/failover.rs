@@ -8,14 +8,15 @@ use stargate_leader::redis::Replicas;
 use stargate_leader::{Config, Holder, MemoryEpochs, Phase, Reason, Settings};
 use stargate_testkit::eventually;
 use stargate_testkit::proxy::Proxy;
+use stargate_testkit::redis::Redis;
 
-use super::server::{Server, lease_at};
+use super::server::{client_of, lease_at, lease_of};
 use crate::nodes::{Node, PATIENCE, config};
 
 const TTL: Duration = Duration::from_secs(2);
 
-fn start(name: &str, server: &Server, epochs: &Arc<MemoryEpochs>) -> Node {
-    Node::start(config(name, TTL), server.lease(), epochs.clone())
+fn start(name: &str, server: &Redis, epochs: &Arc<MemoryEpochs>) -> Node {
+    Node::start(config(name, TTL), lease_of(server), epochs.clone())
 }
 
 /// Looks at both until `done`; at no look may both lead.
@@ -36,11 +37,11 @@ async fn watch_both(a: &Node, b: &Node, what: &str, done: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn a_standby_knows_the_leader_and_follows_at_once_when_it_ends() {
-    let server = Server::start();
+    let server = Redis::start();
     let epochs = Arc::default();
     // So long that only a hint can explain a quick successor.
     let long = |name: &str| {
-        let lease = server.lease();
+        let lease = lease_of(&server);
         let epochs: Arc<MemoryEpochs> = Arc::clone(&epochs);
         Node::start(config(name, Duration::from_secs(300)), lease, epochs)
     };
@@ -63,8 +64,66 @@ async fn a_standby_knows_the_leader_and_follows_at_once_when_it_ends() {
 }
 
 #[tokio::test]
+async fn a_node_that_stepped_down_follows_at_once_when_its_successor_ends() {
+    let server = Redis::start();
+    let epochs = Arc::<MemoryEpochs>::default();
+    // So long that neither a lease nor the rest after stepping down can end within the test.
+    let long =
+        |name: &str| Node::start(config(name, Duration::from_secs(600)), lease_of(&server), epochs.clone());
+    let a = long("a");
+    drop(a.leads().await);
+    let b = long("b");
+    eventually(PATIENCE, "a second node", || {
+        let known = b.leadership.known_leader();
+        async move { known.ok_or_else(|| "nobody leads".to_owned()) }
+    })
+    .await;
+    a.leadership.step_down().await.unwrap();
+    drop(b.leads().await);
+    let known = eventually(PATIENCE, "the news of the new leader", || {
+        let known = a.leadership.known_leader();
+        async move { known.ok_or_else(|| "nobody".to_owned()) }
+    })
+    .await;
+    assert_eq!(known.instance, "b");
+    b.stop().await;
+    assert_eq!(a.leads().await.epoch().get(), 3);
+    a.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_back_is_used_at_once_however_long_the_outage_was() {
+    let mut server = Redis::start();
+    let proxy = Proxy::start(&server.address()).await;
+    // So long that no pause ends within the test.
+    let long = || config("a", Duration::from_secs(600));
+    server.kill();
+    let a = Node::start(long(), lease_of(&server), Arc::<MemoryEpochs>::default());
+    troubled(&a).await;
+    server.up();
+    drop(a.leads().await);
+    a.stop().await;
+    // The same when nothing is refused, only lost.
+    proxy.swallow();
+    let lease = lease_at(&proxy.address(), Replicas::Connected);
+    let b = Node::start(long(), lease, Arc::<MemoryEpochs>::default());
+    troubled(&b).await;
+    proxy.forward();
+    drop(b.leads().await);
+    b.stop().await;
+}
+
+async fn troubled(node: &Node) {
+    eventually(PATIENCE, "the outage to be noticed", || {
+        let standing = node.leadership.standing();
+        async move { standing.trouble.clone().ok_or_else(|| format!("{standing:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_dead_leader_is_replaced_when_its_lock_ends_and_not_before() {
-    let server = Server::start();
+    let server = Redis::start();
     let epochs = Arc::default();
     let a = start("a", &server, &epochs);
     drop(a.leads().await);
@@ -82,7 +141,7 @@ async fn a_dead_leader_is_replaced_when_its_lock_ends_and_not_before() {
 
 #[tokio::test]
 async fn a_leader_cut_off_from_redis_is_no_leader_any_more_when_another_is() {
-    let server = Server::start();
+    let server = Redis::start();
     let proxy = Proxy::start(&server.address()).await;
     let epochs = Arc::<MemoryEpochs>::default();
     let a = Node::start(config("a", TTL), lease_at(&proxy.address(), Replicas::Connected), epochs.clone());
@@ -112,11 +171,11 @@ async fn a_leader_cut_off_from_redis_is_no_leader_any_more_when_another_is() {
 
 #[tokio::test]
 async fn a_lock_deleted_by_somebody_ends_the_term() {
-    let server = Server::start();
+    let server = Redis::start();
     let epochs = Arc::<MemoryEpochs>::default();
     let a = start("a", &server, &epochs);
     let guard = a.leads().await;
-    let mut client = server.client().await;
+    let mut client = client_of(&server).await;
     let _: i64 = redis::cmd("DEL").arg("stargate:leader").query_async(&mut client).await.unwrap();
     tokio::time::timeout(PATIENCE, guard.stopping().cancelled()).await.expect("the loss is noticed");
     drop(guard);
@@ -129,7 +188,7 @@ async fn a_lock_deleted_by_somebody_ends_the_term() {
 #[tokio::test]
 async fn a_server_that_forgot_the_lock_grants_nothing_for_a_lease() {
     const GUARDED: Duration = Duration::from_secs(3);
-    let mut server = Server::start();
+    let mut server = Redis::start();
     let epochs = Arc::<MemoryEpochs>::default();
     let guarded = |name: &str| {
         let settings = Settings {
@@ -142,11 +201,11 @@ async fn a_server_that_forgot_the_lock_grants_nothing_for_a_lease() {
         Config::new(settings).unwrap()
     };
     // This one knew the server before, so it is not misled by its own memory.
-    let a = Node::start(guarded("a"), server.lease(), epochs.clone());
+    let a = Node::start(guarded("a"), lease_of(&server), epochs.clone());
     drop(a.leads().await);
     let restarted = SystemClock.now();
     server.restart();
-    let b = Node::start(guarded("b"), server.lease(), epochs.clone());
+    let b = Node::start(guarded("b"), lease_of(&server), epochs.clone());
     let begin = epochs.records().len();
     watch_both(&a, &b, "a new term", || epochs.records().len() > begin).await;
     let waited = SystemClock.now().since(restarted);
@@ -158,10 +217,10 @@ async fn a_server_that_forgot_the_lock_grants_nothing_for_a_lease() {
 
 #[tokio::test]
 async fn a_server_that_kept_the_lock_lets_its_owner_go_on() {
-    let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut server = Redis::durable();
     let epochs = Arc::<MemoryEpochs>::default();
     let long = config("a", Duration::from_secs(10));
-    let a = Node::start(long, server.lease(), epochs.clone());
+    let a = Node::start(long, lease_of(&server), epochs.clone());
     let guard = a.leads().await;
     let before = a.leadership.current().unwrap();
     server.restart();

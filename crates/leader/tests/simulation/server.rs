@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stargate_leader::lease::{Acquired, Bid, Incumbent, Released, Renewed, Server as Identity, Value};
+use stargate_leader::lease::{
+    Acquired, Bid, Incumbent, Inspection, Released, Renewed, Server as Identity, Value,
+};
 use stargate_leader::{Error, Result};
 
 /// One server process.
@@ -12,6 +14,15 @@ struct Process {
     started: u64,
     /// Value and end, in the server's own time.
     key: Option<(String, u64)>,
+}
+
+impl Process {
+    fn incumbent(&self, local: u64) -> Option<Incumbent> {
+        self.key.as_ref().filter(|(_, end)| local < *end).map(|(value, end)| Incumbent {
+            value: Value::parse(value),
+            left: Some(Duration::from_nanos(end - local)),
+        })
+    }
 }
 
 /// The lock server: process 0 or 1 is the primary, the other one, if there is one, follows it.
@@ -70,14 +81,18 @@ impl Server {
     }
 
     /// What a read finds now.
+    pub(super) fn inspect(&self, at: usize, now: u64) -> Inspection {
+        let (local, process) = (self.local(now), &self.processes[at]);
+        let uptime = Duration::from_nanos(local - process.started);
+        let server = Some(Identity { run: process.run.to_string(), uptime });
+        Inspection { server, incumbent: process.incumbent(local) }
+    }
+
     pub(super) fn acquire(&mut self, at: usize, now: u64, bid: &Bid) -> Result<Acquired> {
         self.writable(at)?;
         let local = self.local(now);
         let process = &mut self.processes[at];
-        let incumbent = process.key.as_ref().filter(|(_, end)| local < *end).map(|(value, end)| Incumbent {
-            value: Value::parse(value),
-            left: Some(Duration::from_nanos(end - local)),
-        });
+        let incumbent = process.incumbent(local);
         let run = process.run.to_string();
         if bid.approved.as_deref() != Some(&run) {
             let uptime = Duration::from_secs(Duration::from_nanos(local - process.started).as_secs());

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use stargate_leader::boot::Instant;
 use stargate_leader::elector::{Action, Event, Manner, Note};
-use stargate_leader::lease::Bid;
+use stargate_leader::lease::{Bid, Hint};
 use stargate_leader::{Config, Elector, Epoch, Error, Holder, Reason, Settings};
 
 use super::server::Server;
@@ -54,6 +54,7 @@ enum Message {
     Acquire(u64, Bid),
     Renew(u64, Bid),
     Release(u64, Bid),
+    Inspect(u64),
 }
 
 #[derive(Debug, Clone)]
@@ -292,6 +293,7 @@ impl World {
             Action::Acquire(id, bid) => self.send(node, Message::Acquire(id, bid)),
             Action::Renew(id, bid) => self.send(node, Message::Renew(id, bid)),
             Action::Release(id, bid) => self.send(node, Message::Release(id, bid)),
+            Action::Inspect(id, _) => self.send(node, Message::Inspect(id)),
             Action::IssueEpoch(id, _) => {
                 if !self.lost() {
                     let delay = self.delay();
@@ -331,22 +333,27 @@ impl World {
     fn serve(&mut self, node: usize, incarnation: u32, process: usize, message: Message) {
         self.note(format!("server {process} serves n{node} {message:?}"));
         let now = self.now;
-        let freed = matches!(message, Message::Release(..));
+        let released = match &message {
+            Message::Release(_, bid) => Some(bid.holder.instance.clone()),
+            _ => None,
+        };
         let reply = match message {
             Message::Acquire(id, bid) => Event::Acquired(id, self.server.acquire(process, now, &bid)),
             Message::Renew(id, bid) => Event::Renewed(id, self.server.renew(process, now, &bid)),
             Message::Release(id, bid) => Event::Released(id, self.server.release(process, &bid)),
+            Message::Inspect(id) => Event::Inspected(id, Ok(self.server.inspect(process, now))),
         };
         for _ in 0..self.copies(node) {
             let delay = self.delay();
             self.after(delay, What::Deliver(node, incarnation, reply.clone()));
         }
-        if freed {
+        if let Some(by) = released {
             for other in 0..self.nodes.len() {
                 for _ in 0..self.copies(other) {
                     let delay = self.delay();
                     let incarnation = self.nodes[other].incarnation;
-                    self.after(delay, What::Deliver(other, incarnation, Event::Freed));
+                    let hint = Hint::Released(Some(by.clone()));
+                    self.after(delay, What::Deliver(other, incarnation, Event::Hint(hint)));
                 }
             }
         }
@@ -362,6 +369,11 @@ impl World {
             15..35 => self.pause(node),
             35..60 => {
                 self.nodes[node].cut ^= true;
+                if !self.nodes[node].cut {
+                    let incarnation = self.nodes[node].incarnation;
+                    let delay = self.delay();
+                    self.after(delay, What::Deliver(node, incarnation, Event::Hint(Hint::Reachable)));
+                }
                 self.note(format!("n{node} cut: {}", self.nodes[node].cut));
             }
             60..68 => {

@@ -1,3 +1,4 @@
 -- Only here because a store is moved from SQLite to Postgres and not back.
--- Whether jobs are or ever were kept here.
+-- Whether anything is kept here that a move would collide with, or jobs ever were.
 select exists (select from stargate.lane) or exists (select from stargate.job) or exists (select from stargate.job_history)
+    or exists (select from stargate.repo) or exists (select from stargate.webhook) or exists (select from stargate.token)

@@ -25,3 +25,23 @@ select 'job_cancel', count(*), coalesce(sum(job_id % 1000003 * 7 + (worker_id - 
 union all
 select 'source_link', count(*), coalesce(sum(job_id % 1000003 * 7 + stage + octet_length(source || item || mark || terms::text)), 0)::bigint
   from stargate.source_link
+union all
+select 'repo', count(*), coalesce(sum(id % 1000003 * 7 + (extract(epoch from created_at) * 1000000)::bigint % 1000003 + coalesce((extract(epoch from pushed_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce(size_bytes, 0) % 1000003 + coalesce(default_event_id, 0) % 1000003
+       + octet_length(name || default_branch || coalesce(default_oid, ''))), 0)::bigint from stargate.repo
+union all
+select 'push_event', count(*), coalesce(sum(id % 1000003 * 7 + repo_id % 1000003 + (extract(epoch from created_at) * 1000000)::bigint % 1000003
+       + (extract(epoch from received_at) * 1000000)::bigint % 1000003 + coalesce((extract(epoch from processed_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce(epoch, 0) % 1000003 + octet_length(ref_name || old_oid || new_oid || request_id || coalesce(pusher, ''))), 0)::bigint
+  from stargate.push_event
+union all
+select 'webhook', count(*), coalesce(sum(id % 1000003 * 7 + coalesce(repo_id, 0) % 1000003 + (extract(epoch from created_at) * 1000000)::bigint % 1000003
+       + octet_length(url || coalesce(secret_ref, '') || events::text)), 0)::bigint from stargate.webhook
+union all
+select 'webhook_outbox', count(*), coalesce(sum(id % 1000003 * 7 + event_id % 1000003 + webhook_id % 1000003
+       + (extract(epoch from created_at) * 1000000)::bigint % 1000003 + coalesce((extract(epoch from delivered_at) * 1000000)::bigint, 0) % 1000003), 0)::bigint
+  from stargate.webhook_outbox
+union all
+select 'token', count(*), coalesce(sum((extract(epoch from created_at) * 1000000)::bigint % 1000003 + coalesce((extract(epoch from expires_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce((extract(epoch from last_used_at) * 1000000)::bigint, 0) % 1000003 + coalesce((extract(epoch from revoked_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(hash) + octet_length(id || name || grants::text)), 0)::bigint from stargate.token

@@ -14,3 +14,9 @@ union all select 'job_event', count(*) from job_event
 union all select 'job_parent', count(*) from job_parent
 union all select 'job_cancel', count(*) from job_cancel
 union all select 'source_link', count(*) from source_link
+union all select 'leader_term', count(*) from leader_term
+union all select 'repo', count(*) from repo
+union all select 'push_event', count(*) from push_event
+union all select 'webhook', count(*) from webhook
+union all select 'webhook_outbox', count(*) from webhook_outbox
+union all select 'token', count(*) from token

@@ -1,6 +1,7 @@
 -- Only here because a store is moved from SQLite to Postgres and not back.
--- The numbers that only rise: the last job, lane and worker, and the virtual time of fair sharing in millionths.
+-- The numbers that only rise: the last job, lane and worker, the virtual time of fair sharing in millionths, and the epoch.
 select (select value from counter where name = 'job_id'),
        coalesce((select seq from sqlite_sequence where name = 'lane'), 0),
        coalesce((select seq from sqlite_sequence where name = 'worker'), 0),
-       (select value from counter where name = 'vtime')
+       (select value from counter where name = 'vtime'),
+       (select epoch from leader_epoch)

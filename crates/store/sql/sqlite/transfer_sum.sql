@@ -22,3 +22,19 @@ select 'job_cancel', count(*), coalesce(sum(job_id % 1000003 * 7 + worker_id % 1
 union all
 select 'source_link', count(*), coalesce(sum(job_id % 1000003 * 7 + stage + length(cast(source || item || mark || terms as blob))), 0)
 from source_link
+union all
+select 'repo', count(*), coalesce(sum(id % 1000003 * 7 + created_at % 1000003 + coalesce(pushed_at, 0) % 1000003 + coalesce(size_bytes, 0) % 1000003
+       + coalesce(default_event_id, 0) % 1000003 + length(cast(name || default_branch || coalesce(default_oid, '') as blob))), 0) from repo
+union all
+select 'push_event', count(*), coalesce(sum(id % 1000003 * 7 + repo_id % 1000003 + created_at % 1000003 + received_at % 1000003
+       + coalesce(processed_at, 0) % 1000003 + coalesce(epoch, 0) % 1000003
+       + length(cast(ref_name || old_oid || new_oid || request_id || coalesce(pusher, '') as blob))), 0) from push_event
+union all
+select 'webhook', count(*), coalesce(sum(id % 1000003 * 7 + coalesce(repo_id, 0) % 1000003 + created_at % 1000003
+       + length(cast(url || coalesce(secret_ref, '') || events as blob))), 0) from webhook
+union all
+select 'webhook_outbox', count(*), coalesce(sum(id % 1000003 * 7 + event_id % 1000003 + webhook_id % 1000003 + created_at % 1000003
+       + coalesce(delivered_at, 0) % 1000003), 0) from webhook_outbox
+union all
+select 'token', count(*), coalesce(sum(created_at % 1000003 + coalesce(expires_at, 0) % 1000003 + coalesce(last_used_at, 0) % 1000003
+       + coalesce(revoked_at, 0) % 1000003 + length(hash) + length(cast(id || name || grants as blob))), 0) from token

@@ -4,15 +4,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use stargate_base::Epoch;
 use stargate_queue::store::{Enqueued, Once};
 use stargate_queue::{Due, Error, JobId, NewJob, Result};
 use tokio::sync::{Semaphore, oneshot};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::connect::Session;
+use super::connect::{Param, Session};
 use super::error::{again, transient};
 use super::rows::micros;
-use super::{Inner, sql};
+use super::{Inner, leadership, sql};
+use crate::terms::column;
 
 /// Calls that may wait at once; more wait before the door.
 const WAITING_MAX: usize = 512;
@@ -24,6 +27,14 @@ const TOGETHER_BYTES_MAX: usize = 4 << 20;
 const UNIQUE_ROUNDS_MAX: u32 = 10;
 
 const OPERATION: &str = "enqueue";
+
+/// An insert that ends in `from new`, and holds the epoch that its last parameter names until it has committed. It does
+/// not matter when the function is run: if it refuses, nothing of the statement stays.
+macro_rules! held {
+    ($name:literal, $epoch:literal) => {
+        concat!(sql!($name), "cross join stargate.leader_hold(", $epoch, "::bigint) held")
+    };
+}
 
 /// Calls that wait for the statement under way.
 #[derive(Debug)]
@@ -40,6 +51,8 @@ struct Queue {
 
 #[derive(Debug)]
 struct Call {
+    /// The term of the leader who accepts the jobs. What is put together is refused together, so all have the same.
+    guard: Option<Epoch>,
     jobs: Vec<NewJob>,
     bytes: usize,
     answer: oneshot::Sender<Result<Vec<Enqueued>>>,
@@ -64,7 +77,8 @@ impl Batcher {
             let alone = |call: &Call| call.jobs.iter().any(|job| !job.after.is_empty());
             let fits =
                 jobs + call.jobs.len() <= TOGETHER_JOBS_MAX && bytes + call.bytes <= TOGETHER_BYTES_MAX;
-            if !calls.is_empty() && (!fits || alone(call) || calls.last().is_some_and(alone)) {
+            let apart = |last: &Call| alone(last) || last.guard != call.guard;
+            if !calls.is_empty() && (!fits || alone(call) || calls.last().is_some_and(apart)) {
                 break;
             }
             (jobs, bytes) = (jobs + call.jobs.len(), bytes + call.bytes);
@@ -90,7 +104,11 @@ impl Drop for Running {
 }
 
 /// Accepts jobs, all or none.
-pub(super) async fn enqueue(inner: &Arc<Inner>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+pub(super) async fn enqueue(
+    inner: &Arc<Inner>,
+    guard: Option<Epoch>,
+    jobs: Vec<NewJob>,
+) -> Result<Vec<Enqueued>> {
     check(inner, &jobs)?;
     if jobs.is_empty() {
         return Ok(Vec::new());
@@ -100,7 +118,7 @@ pub(super) async fn enqueue(inner: &Arc<Inner>, jobs: Vec<NewJob>) -> Result<Vec
     let (answer, answered) = oneshot::channel();
     let start = {
         let mut queue = inner.batcher.lock();
-        queue.waiting.push_back(Call { jobs, bytes, answer });
+        queue.waiting.push_back(Call { guard, jobs, bytes, answer });
         !std::mem::replace(&mut queue.running, true)
     };
     if start {
@@ -126,8 +144,9 @@ async fn run(inner: Arc<Inner>) {
 }
 
 async fn serve(inner: &Inner, calls: Vec<Call>) {
+    let guard = calls.first().and_then(|call| call.guard);
     let all: Vec<&NewJob> = calls.iter().flat_map(|call| &call.jobs).collect();
-    match insert(inner, &all).await {
+    match insert(inner, guard, &all).await {
         Ok(enqueued) => {
             let mut rest = enqueued.into_iter();
             for call in calls {
@@ -139,8 +158,13 @@ async fn serve(inner: &Inner, calls: Vec<Call>) {
         Err(error) if calls.len() > 1 && is_somebodys_fault(&error) => {
             for call in calls {
                 let jobs: Vec<&NewJob> = call.jobs.iter().collect();
-                let answer = insert(inner, &jobs).await;
+                let answer = insert(inner, guard, &jobs).await;
                 let _ = call.answer.send(answer);
+            }
+        }
+        Err(Error::Deposed { epoch, current }) => {
+            for call in calls {
+                let _ = call.answer.send(Err(Error::Deposed { epoch, current }));
             }
         }
         Err(error) => {
@@ -173,16 +197,17 @@ pub(super) fn check(inner: &Inner, jobs: &[NewJob]) -> Result<()> {
     jobs.iter().try_for_each(|job| job.check(now))
 }
 
-async fn insert(inner: &Inner, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
+async fn insert(inner: &Inner, guard: Option<Epoch>, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
     let simple = jobs.iter().all(|job| job.unique_key.is_none() && job.after.is_empty());
     let mut tries = 0;
     loop {
         tries += 1;
         let mut s = inner.enqueue.session().await?;
-        let result = if simple {
-            insert_plain(inner, &mut s, jobs).await
+        // A lane that a guarded call makes must go if the call is refused: that takes a transaction.
+        let result = if simple && (guard.is_none() || inner.lanes.remembered(jobs).is_some()) {
+            insert_plain(inner, &mut s, guard, jobs).await
         } else {
-            insert_in_transaction(inner, &mut s, jobs).await
+            insert_in_transaction(inner, &mut s, guard, jobs).await
         };
         if result.is_err() {
             inner.lanes.forget(jobs);
@@ -194,12 +219,17 @@ async fn insert(inner: &Inner, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
 }
 
 /// One statement that commits by itself.
-async fn insert_plain(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> Result<Vec<Enqueued>> {
+async fn insert_plain(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    jobs: &[&NewJob],
+) -> Result<Vec<Enqueued>> {
     let lanes = inner.lanes.of_jobs(s, jobs).await?;
     let ids: Vec<i64> = if jobs.iter().all(|job| job.due == Due::Now && job.trace_id.is_none()) {
-        insert_ready(inner, s, jobs, &lanes).await?
+        insert_ready(inner, s, guard, jobs, &lanes).await?
     } else {
-        let rows = insert_rows(inner, s, jobs, &lanes, &vec![0; jobs.len()]).await?;
+        let rows = insert_rows(inner, s, guard, jobs, &lanes, &vec![0; jobs.len()]).await?;
         rows.into_iter().map(|(id, _)| id).collect()
     };
     inner.calls.lanes(&lanes);
@@ -210,6 +240,7 @@ async fn insert_plain(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> R
 async fn insert_ready(
     inner: &Inner,
     s: &mut Session<'_>,
+    guard: Option<Epoch>,
     jobs: &[&NewJob],
     lanes: &[i32],
 ) -> Result<Vec<i64>> {
@@ -241,7 +272,8 @@ async fn insert_ready(
         (&attempts as _, Type::INT2_ARRAY),
         (&who as _, Type::TEXT),
     ];
-    let rows = s.rows(OPERATION, sql!("job_insert_ready"), &params).await?;
+    let (plain, held) = (sql!("job_insert_ready"), held!("job_insert_ready", "$8"));
+    let rows = rows_held(s, guard, plain, held, &params).await?;
     let ids: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
     let ids = ids.unwrap_or_default();
     if ids.len() == jobs.len() {
@@ -254,13 +286,27 @@ async fn insert_ready(
 async fn insert_in_transaction(
     inner: &Inner,
     s: &mut Session<'_>,
+    guard: Option<Epoch>,
     jobs: &[&NewJob],
 ) -> Result<Vec<Enqueued>> {
-    // Lanes stay even if the transaction does not.
-    inner.lanes.of_jobs(s, jobs).await?;
-    s.begin().await?;
+    ensure_lanes(inner, s, guard, jobs).await?;
+    leadership::begin(s, guard).await?;
     let result = insert_within(inner, s, jobs).await;
     finish(s, result).await.inspect(|_| inner.wake())
+}
+
+/// Makes lanes that are missing: they stay even if the transaction that follows does not. Whatever a leader makes is part
+/// of its guarded transaction.
+async fn ensure_lanes(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    jobs: &[&NewJob],
+) -> Result<()> {
+    match guard {
+        None => inner.lanes.of_jobs(s, jobs).await.map(drop),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Ends a transaction as its work ended.
@@ -304,7 +350,7 @@ pub(super) async fn insert_within(
 /// Inserts jobs that something other than a parent holds back, within the caller's transaction; their ids in order.
 pub(super) async fn insert_blocked(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> Result<Vec<i64>> {
     let lanes = inner.lanes.of_jobs(s, jobs).await?;
-    let rows = insert_rows(inner, s, jobs, &lanes, &vec![1; jobs.len()]).await?;
+    let rows = insert_rows(inner, s, None, jobs, &lanes, &vec![1; jobs.len()]).await?;
     Ok(rows.into_iter().map(|(id, _)| id).collect())
 }
 
@@ -324,7 +370,7 @@ async fn insert_run(
         }
         let these: Vec<&NewJob> = open.iter().map(|n| jobs[*n]).collect();
         let in_lanes: Vec<i32> = open.iter().map(|n| lanes[*n]).collect();
-        let new = insert_rows(inner, s, &these, &in_lanes, &vec![0; these.len()]).await?;
+        let new = insert_rows(inner, s, None, &these, &in_lanes, &vec![0; these.len()]).await?;
         assign(enqueued, jobs, &open, new);
         answer_existing(s, enqueued, jobs, &open).await?;
         open.retain(|n| enqueued[*n].is_none());
@@ -388,7 +434,7 @@ async fn insert_child(inner: &Inner, s: &mut Session<'_>, job: &NewJob, lane: i3
     let (open, broken, broken_state): (i32, Option<i64>, Option<i16>) = (row.get(0), row.get(1), row.get(2));
     let blockers = if broken.is_some() { 0 } else { i16::try_from(open).unwrap_or(i16::MAX) };
     for _ in 0..UNIQUE_ROUNDS_MAX {
-        let new = insert_rows(inner, s, &[job], &[lane], &[blockers]).await?;
+        let new = insert_rows(inner, s, None, &[job], &[lane], &[blockers]).await?;
         if let Some((id, _)) = new.first() {
             let params = [(id as _, Type::INT8), (&parents as _, Type::INT8_ARRAY)];
             s.rows(OPERATION, sql!("job_parent_insert"), &params).await?;
@@ -413,10 +459,12 @@ async fn insert_child(inner: &Inner, s: &mut Session<'_>, job: &NewJob, lane: i3
     Err(transient(OPERATION, "a unique key is being enqueued and finished by others all the time"))
 }
 
-/// Inserts rows in order; answers id and unique key of those that were.
+/// Inserts rows in order; answers id and unique key of those that were. The guard is for a statement that commits by
+/// itself; a transaction has its own.
 async fn insert_rows(
     inner: &Inner,
     s: &mut Session<'_>,
+    guard: Option<Epoch>,
     jobs: &[&NewJob],
     lanes: &[i32],
     blockers: &[i16],
@@ -454,23 +502,45 @@ async fn insert_rows(
         (&blockers as _, Type::INT2_ARRAY),
         (&inner.own as _, Type::TEXT),
     ];
-    let rows = s.rows(OPERATION, sql!("job_insert"), &params).await?;
+    let (plain, held) = (sql!("job_insert"), held!("job_insert", "$12"));
+    let rows = rows_held(s, guard, plain, held, &params).await?;
     let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer to the insert"))?;
     let ids: Option<Vec<i64>> = row.get(0);
     let keys: Option<Vec<Option<String>>> = row.get(1);
     Ok(ids.unwrap_or_default().into_iter().zip(keys.unwrap_or_default()).collect())
 }
 
+/// Runs a statement that commits by itself: the plain one, or for a leader the one that holds the epoch until it has
+/// committed, in the same round trip.
+async fn rows_held(
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    plain: &'static str,
+    held: &'static str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>> {
+    let Some(epoch) = guard else { return s.rows(OPERATION, plain, params).await };
+    let epoch = column(Some(epoch));
+    let mut params = params.to_vec();
+    params.push((&epoch, Type::INT8));
+    s.rows(OPERATION, held, &params).await
+}
+
 /// As [`enqueue`], once per key.
-pub(super) async fn enqueue_once(inner: &Inner, once: Once, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+pub(super) async fn enqueue_once(
+    inner: &Inner,
+    guard: Option<Epoch>,
+    once: Once,
+    jobs: Vec<NewJob>,
+) -> Result<Vec<Enqueued>> {
     check(inner, &jobs)?;
     let jobs: Vec<&NewJob> = jobs.iter().collect();
     let mut tries = 0;
     loop {
         tries += 1;
         let mut s = inner.readers.session().await?;
-        inner.lanes.of_jobs(&mut s, &jobs).await?;
-        s.begin().await?;
+        ensure_lanes(inner, &mut s, guard, &jobs).await?;
+        leadership::begin(&mut s, guard).await?;
         let result = once_within(inner, &mut s, &once, &jobs).await;
         let result = finish(&mut s, result).await;
         if result.is_err() {

@@ -1,11 +1,14 @@
 //! Translates the driver's errors; above this file nobody sees them.
 
-use stargate_base::ErrorClass;
+use stargate_base::{Epoch, ErrorClass};
 use stargate_queue::{Error, Result};
 use tokio_postgres::error::SqlState;
 
 /// What a job that does not exist raises inside the database.
 const NO_SUCH_JOB: &str = "SG404";
+
+/// What a leader's write raises whose term is over.
+const DEPOSED: &str = "SG409";
 
 /// The statement took longer than we wait.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +23,21 @@ pub(crate) fn translate(operation: &'static str, error: tokio_postgres::Error) -
         let name = db.message().trim_start_matches("no job ").to_owned();
         return Error::NotFound { what: "job", name };
     }
+    if let Some(db) = error.as_db_error()
+        && db.code().code() == DEPOSED
+        && let Some(deposed) = deposed(db.message())
+    {
+        return deposed;
+    }
     let (class, hint) = judge(&error);
     Error::Store { operation, class, hint, source: Box::new(error) }
+}
+
+/// What the database says about a term that is over: both epochs.
+fn deposed(message: &str) -> Option<Error> {
+    let (mine, newest) = message.strip_prefix("epoch ")?.split_once(" is over: ")?;
+    let (epoch, current) = (Epoch::new(mine.parse().ok()?), Epoch::new(newest.parse().ok()?));
+    Some(Error::Deposed { epoch, current })
 }
 
 /// An error that trying again can mend.

@@ -37,9 +37,11 @@ pub(crate) struct Import<'a> {
 impl Postgres {
     /// Begins the transaction and keeps everybody out who would enqueue.
     pub(crate) async fn import_begin(&self) -> Result<Import<'_>> {
+        const OPERATION: &str = "keep others out during the move";
         let mut s = self.inner.readers.session().await?;
         s.begin().await?;
-        s.batch("keep others out during the move", sql!("import_lock")).await?;
+        s.batch(OPERATION, sql!("import_leader_lock")).await?;
+        s.batch(OPERATION, sql!("import_lock")).await?;
         Ok(Import { s, workers: 0 })
     }
 
@@ -99,8 +101,10 @@ impl Import<'_> {
             (&counters.job as _, Type::INT8),
             (&counters.lane as _, Type::INT8),
             (&counters.vtime as _, Type::INT8),
+            (&counters.epoch as _, Type::INT8),
         ];
-        self.s.rows("raise its counters", sql!("import_counters"), &params).await.map(drop)
+        self.s.rows("raise its counters", sql!("import_counters"), &params).await?;
+        self.s.rows("raise its counters", sql!("import_git_counters"), &[]).await.map(drop)
     }
 
     /// Rows and a sum over the contents of each table that must arrive unchanged.
@@ -148,5 +152,11 @@ fn statement(table: Table) -> Statement {
         Table::JobParent => Plain(sql!("import_job_parent")),
         Table::JobCancel => Workers(sql!("import_job_cancel")),
         Table::SourceLink => Plain(sql!("import_source_link")),
+        Table::LeaderTerm => Plain(sql!("import_leader_term")),
+        Table::Repo => Plain(sql!("import_repo")),
+        Table::PushEvent => Plain(sql!("import_push_event")),
+        Table::Webhook => Plain(sql!("import_webhook")),
+        Table::WebhookOutbox => Plain(sql!("import_webhook_outbox")),
+        Table::Token => Plain(sql!("import_token")),
     }
 }

@@ -52,7 +52,8 @@ impl Lanes {
         self.remembered(jobs).ok_or_else(|| super::error::transient("find the lane", "a lane has vanished"))
     }
 
-    fn remembered(&self, jobs: &[&NewJob]) -> Option<Vec<i32>> {
+    /// The lanes of new jobs if all of them are known.
+    pub(super) fn remembered(&self, jobs: &[&NewJob]) -> Option<Vec<i32>> {
         let known = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
         let mut lanes: Vec<i32> = Vec::with_capacity(jobs.len());
         for (n, job) in jobs.iter().enumerate() {

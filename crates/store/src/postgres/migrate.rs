@@ -20,6 +20,13 @@ const MIGRATIONS: &[Migration] = &[
         name: "source_link",
         sql: include_str!("../../migrations/postgres/0002_source_link.sql"),
     },
+    Migration {
+        version: 3,
+        name: "leadership",
+        sql: include_str!("../../migrations/postgres/0003_leadership.sql"),
+    },
+    Migration { version: 4, name: "git", sql: include_str!("../../migrations/postgres/0004_git.sql") },
+    Migration { version: 5, name: "access", sql: include_str!("../../migrations/postgres/0005_access.sql") },
 ];
 
 /// The newest schema this program knows.

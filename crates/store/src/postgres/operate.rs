@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stargate_base::Epoch;
 use stargate_queue::event::{Event, Spine, timeline};
 use stargate_queue::limits::{Limit, LimitState, Rate};
 use stargate_queue::store::{
@@ -15,7 +16,7 @@ use super::connect::Session;
 use super::enqueue::finish;
 use super::error::{again, is_unique_key_taken, transient};
 use super::rows::{self, count, json, small, span, state_number};
-use super::{Inner, recover, settle, sql};
+use super::{Inner, leadership, recover, settle, sql};
 
 /// How often a job is looked for that others move from one state to another meanwhile.
 const MOVING_ROUNDS: u32 = 5;
@@ -144,12 +145,12 @@ async fn parent_states(s: &mut Session<'_>, id: JobId) -> Result<Vec<(JobId, Sta
 }
 
 /// Has a failed job run again.
-pub(super) async fn retry(inner: &Inner, id: JobId) -> Result<()> {
+pub(super) async fn retry(inner: &Inner, guard: Option<Epoch>, id: JobId) -> Result<()> {
     let mut tries = 0;
     loop {
         tries += 1;
         let mut s = inner.readers.session().await?;
-        s.begin().await?;
+        leadership::begin(&mut s, guard).await?;
         let result = retry_within(inner, &mut s, id).await;
         let result = finish(&mut s, result).await;
         if again(&result, tries) {
@@ -209,14 +210,14 @@ async fn retry_within(inner: &Inner, s: &mut Session<'_>, id: JobId) -> Result<(
 }
 
 /// Ends a waiting job, or asks the worker of a running one to stop.
-pub(super) async fn cancel(inner: &Inner, id: JobId) -> Result<Cancelled> {
+pub(super) async fn cancel(inner: &Inner, guard: Option<Epoch>, id: JobId) -> Result<Cancelled> {
     const OPERATION: &str = "cancel the job";
     let mut tries = 0;
     for _ in 0..MOVING_ROUNDS {
         let ended = loop {
             tries += 1;
             let mut s = inner.readers.session().await?;
-            s.begin().await?;
+            leadership::begin(&mut s, guard).await?;
             let result = cancel_waiting(inner, &mut s, id).await;
             let result = finish(&mut s, result).await;
             if !again(&result, tries) {
@@ -231,7 +232,8 @@ pub(super) async fn cancel(inner: &Inner, id: JobId) -> Result<Cancelled> {
         let mut s = inner.readers.session().await?;
         let params =
             [(&now as _, Type::TIMESTAMPTZ), (&id.0 as _, Type::INT8), (&inner.own as _, Type::TEXT)];
-        let asked = s.rows(OPERATION, sql!("job_cancel_request"), &params).await?;
+        let request = sql!("job_cancel_request");
+        let asked = leadership::write(&mut s, guard, OPERATION, request, &params).await?;
         if !asked.is_empty() {
             inner.wake();
             return Ok(Cancelled::Requested);
@@ -267,18 +269,20 @@ fn columns(target: &PauseTarget) -> (&'static str, &str) {
 }
 
 /// Stops giving out jobs of a queue or kind.
-pub(super) async fn pause(inner: &Inner, target: &PauseTarget) -> Result<()> {
+pub(super) async fn pause(inner: &Inner, guard: Option<Epoch>, target: &PauseTarget) -> Result<()> {
     let (scope, name) = columns(target);
     let params = [(&scope as _, Type::TEXT), (&name as _, Type::TEXT)];
-    inner.readers.session().await?.rows("pause", sql!("pause_put"), &params).await.map(drop)
+    let mut s = inner.readers.session().await?;
+    leadership::write(&mut s, guard, "pause", sql!("pause_put"), &params).await.map(drop)
 }
 
 /// Gives out jobs of a queue or kind again.
-pub(super) async fn resume(inner: &Inner, target: &PauseTarget) -> Result<bool> {
+pub(super) async fn resume(inner: &Inner, guard: Option<Epoch>, target: &PauseTarget) -> Result<bool> {
     let (scope, name) = columns(target);
     let mut s = inner.readers.session().await?;
     let params = [(&scope as _, Type::TEXT), (&name as _, Type::TEXT)];
-    let resumed = !s.rows("resume", sql!("pause_remove"), &params).await?.is_empty();
+    let resumed =
+        !leadership::write(&mut s, guard, "resume", sql!("pause_remove"), &params).await?.is_empty();
     if resumed {
         inner.notify(&mut s).await?;
         inner.wake();
@@ -330,7 +334,7 @@ pub(super) async fn oldest_ready(inner: &Inner) -> Result<Option<Duration>> {
 }
 
 /// Sets the limits of all keys that match a pattern.
-pub(super) async fn limit_set(inner: &Inner, limit: &Limit) -> Result<()> {
+pub(super) async fn limit_set(inner: &Inner, guard: Option<Epoch>, limit: &Limit) -> Result<()> {
     const OPERATION: &str = "set the limit";
     let concurrency = limit.concurrency.map(|n| i32::try_from(n).unwrap_or(i32::MAX));
     let rate_count = limit.rate.map(|rate| i32::try_from(rate.count).unwrap_or(i32::MAX));
@@ -344,20 +348,23 @@ pub(super) async fn limit_set(inner: &Inner, limit: &Limit) -> Result<()> {
         (&weight as _, Type::INT4),
     ];
     let mut s = inner.readers.session().await?;
-    s.rows(OPERATION, sql!("limit_rule_put"), &params).await?;
+    leadership::write(&mut s, guard, OPERATION, sql!("limit_rule_put"), &params).await?;
     limits_apply(inner, &mut s).await
 }
 
 /// Removes a limit.
-pub(super) async fn limit_remove(inner: &Inner, pattern: &str) -> Result<bool> {
+pub(super) async fn limit_remove(inner: &Inner, guard: Option<Epoch>, pattern: &str) -> Result<bool> {
     let mut s = inner.readers.session().await?;
-    let removed = s.rows("remove the limit", sql!("limit_rule_remove"), &[(&pattern, Type::TEXT)]).await?;
+    let params = [(&pattern as _, Type::TEXT)];
+    let removed =
+        leadership::write(&mut s, guard, "remove the limit", sql!("limit_rule_remove"), &params).await?;
     limits_apply(inner, &mut s).await?;
     Ok(!removed.is_empty())
 }
 
 /// Gives every key the rule that now applies to it. Doing it twice does no harm, so it need not be one transaction
-/// with the change of the rule: whoever sets a limit and hears nothing sets it again.
+/// with the change of the rule: whoever sets a limit and hears nothing sets it again. Nor need it be guarded: the rule
+/// was changed by the leader of the time, and this only follows from the rules.
 async fn limits_apply(inner: &Inner, s: &mut Session<'_>) -> Result<()> {
     let mut tries = 0;
     loop {
@@ -408,8 +415,15 @@ pub(super) async fn limit_state(inner: &Inner, key: &str) -> Result<Option<Limit
 }
 
 /// Removes finished jobs beyond their retention.
-pub(super) async fn purge(inner: &Inner, request: &PurgeRequest) -> Result<PurgeReport> {
+pub(super) async fn purge(
+    inner: &Inner,
+    guard: Option<Epoch>,
+    request: &PurgeRequest,
+) -> Result<PurgeReport> {
     const OPERATION: &str = "purge";
+    if guard.is_some() {
+        leadership::check(&mut inner.spare.session().await?, guard).await?;
+    }
     // Gives up the workers that fell silent without holding a job; nobody else looks for them.
     recover::recover(inner, None).await?;
     let now = inner.clock.for_statement();
@@ -429,13 +443,14 @@ pub(super) async fn purge(inner: &Inner, request: &PurgeRequest) -> Result<Purge
             (&age as _, Type::INT8),
             (&left as _, Type::INT4),
         ];
-        let removed: i64 = s.value(OPERATION, sql!("purge_history"), &params).await?;
+        let rows = leadership::write(&mut s, guard, OPERATION, sql!("purge_history"), &params).await?;
+        let removed: i64 = rows.first().map_or(0, |row| row.get(0));
         left -= i32::try_from(removed).unwrap_or(left);
         let removed = u64::try_from(removed).unwrap_or(0);
         if states.contains(&State::Failed) { report.failed += removed } else { report.done += removed }
     }
     let (oldest, most) = (age(request.done_age.max(request.failed_age)), 10_000_i32);
     let params = [(&now as _, Type::TIMESTAMPTZ), (&oldest as _, Type::INT8), (&most as _, Type::INT4)];
-    s.rows(OPERATION, sql!("purge_rest"), &params).await?;
+    leadership::write(&mut s, guard, OPERATION, sql!("purge_rest"), &params).await?;
     Ok(report)
 }

@@ -1,6 +1,7 @@
 //! Durable schedules.
 
 use jiff::Timestamp;
+use stargate_base::Epoch;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::{JobId, NewJob, Result};
 use tokio_postgres::Row;
@@ -10,10 +11,10 @@ use super::connect::Session;
 use super::enqueue::{finish, insert_within};
 use super::error::again;
 use super::rows::json;
-use super::{Inner, sql};
+use super::{Inner, leadership, sql};
 
 /// Adds or replaces a schedule.
-pub(super) async fn put(inner: &Inner, schedule: &Schedule) -> Result<()> {
+pub(super) async fn put(inner: &Inner, guard: Option<Epoch>, schedule: &Schedule) -> Result<()> {
     let payload = schedule.payload.get();
     let params = [
         (&schedule.name as _, Type::TEXT),
@@ -26,13 +27,16 @@ pub(super) async fn put(inner: &Inner, schedule: &Schedule) -> Result<()> {
         (&schedule.next_at as _, Type::TIMESTAMPTZ),
         (&schedule.last_at as _, Type::TIMESTAMPTZ),
     ];
-    inner.readers.session().await?.rows("keep the schedule", sql!("schedule_put"), &params).await.map(drop)
+    let mut s = inner.readers.session().await?;
+    leadership::write(&mut s, guard, "keep the schedule", sql!("schedule_put"), &params).await.map(drop)
 }
 
 /// Removes a schedule.
-pub(super) async fn remove(inner: &Inner, name: &str) -> Result<bool> {
+pub(super) async fn remove(inner: &Inner, guard: Option<Epoch>, name: &str) -> Result<bool> {
     let mut s = inner.readers.session().await?;
-    let removed = s.rows("remove the schedule", sql!("schedule_remove"), &[(&name, Type::TEXT)]).await?;
+    let params = [(&name as _, Type::TEXT)];
+    let removed =
+        leadership::write(&mut s, guard, "remove the schedule", sql!("schedule_remove"), &params).await?;
     Ok(!removed.is_empty())
 }
 
@@ -56,6 +60,7 @@ pub(super) async fn list(inner: &Inner) -> Result<Vec<Schedule>> {
 /// Fires a schedule if it still waits for the instant `due` and that has come.
 pub(super) async fn fire(
     inner: &Inner,
+    guard: Option<Epoch>,
     name: &str,
     due: Timestamp,
     next: Option<Timestamp>,
@@ -64,7 +69,7 @@ pub(super) async fn fire(
     loop {
         tries += 1;
         let mut s = inner.readers.session().await?;
-        s.begin().await?;
+        leadership::begin(&mut s, guard).await?;
         let result = fire_within(inner, &mut s, name, due, next).await;
         let result = finish(&mut s, result).await;
         if !again(&result, tries) {

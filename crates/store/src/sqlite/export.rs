@@ -68,6 +68,8 @@ pub(crate) struct Counters {
     pub(crate) worker: i64,
     /// Virtual time of fair sharing in millionths.
     pub(crate) vtime: i64,
+    /// The epoch of the newest term of leadership; 0 before the first.
+    pub(crate) epoch: i64,
 }
 
 impl Sqlite {
@@ -184,6 +186,7 @@ impl Sqlite {
                         lane: row.get(1)?,
                         worker: row.get(2)?,
                         vtime: row.get(3)?,
+                        epoch: row.get(4)?,
                     })
                 })?)
             })
@@ -242,6 +245,12 @@ fn statement(table: Table) -> &'static str {
         Table::JobParent => sql!("export_job_parent"),
         Table::JobCancel => sql!("export_job_cancel"),
         Table::SourceLink => sql!("export_source_link"),
+        Table::LeaderTerm => sql!("export_leader_term"),
+        Table::Repo => sql!("export_repo"),
+        Table::PushEvent => sql!("export_push_event"),
+        Table::Webhook => sql!("export_webhook"),
+        Table::WebhookOutbox => sql!("export_webhook_outbox"),
+        Table::Token => sql!("export_token"),
     }
 }
 

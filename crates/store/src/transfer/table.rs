@@ -17,11 +17,17 @@ pub(crate) enum Table {
     JobParent,
     JobCancel,
     SourceLink,
+    LeaderTerm,
+    Repo,
+    PushEvent,
+    Webhook,
+    WebhookOutbox,
+    Token,
 }
 
 impl Table {
     /// In the order in which they are moved: what others refer to comes first.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Kind,
         Self::Lane,
         Self::Worker,
@@ -36,6 +42,12 @@ impl Table {
         Self::JobParent,
         Self::JobCancel,
         Self::SourceLink,
+        Self::LeaderTerm,
+        Self::Repo,
+        Self::PushEvent,
+        Self::Webhook,
+        Self::WebhookOutbox,
+        Self::Token,
     ];
 
     /// Its name in both stores.
@@ -55,6 +67,12 @@ impl Table {
             Self::JobParent => "job_parent",
             Self::JobCancel => "job_cancel",
             Self::SourceLink => "source_link",
+            Self::LeaderTerm => "leader_term",
+            Self::Repo => "repo",
+            Self::PushEvent => "push_event",
+            Self::Webhook => "webhook",
+            Self::WebhookOutbox => "webhook_outbox",
+            Self::Token => "token",
         }
     }
 }

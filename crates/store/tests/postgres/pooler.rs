@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use stargate_base::Tasks;
-use stargate_queue::store::{Outcome, Settlement, Verdict, WakeMethod};
-use stargate_queue::{JobId, NewJob, State, Store};
+use stargate_base::{Epoch, Tasks};
+use stargate_queue::store::{Outcome, PauseTarget, Settlement, Verdict, WakeMethod};
+use stargate_queue::{Error, JobId, NewJob, State, Store};
 use stargate_store::postgres::{Options, Postgres};
 use stargate_testkit::eventually;
 use stargate_testkit::postgres::Database;
@@ -158,5 +158,36 @@ async fn a_worker_behind_a_pooler_starts_what_others_enqueue_by_its_poll() {
     stop.cancel();
     running.join_all().await;
     drop((store, producer));
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_writes_through_a_pooler_until_its_term_is_over() {
+    let database = database().await;
+    let (store, other) =
+        (through(&database, Options::default()).await, through(&database, Options::default()).await);
+    for epoch in 1..=5 {
+        let seen = (epoch > 1).then(|| Epoch::new(epoch - 1));
+        assert_eq!(other.term_begin("node", None, seen).await.unwrap(), Epoch::new(epoch));
+        let (leader, same) = (store.under(Epoch::new(epoch)), other.under(Epoch::new(epoch)));
+        // In transactions, and in single statements on another connection meanwhile.
+        for _ in 0..5 {
+            let unique = NewJob { unique_key: Some("u".to_owned()), ..new("b") };
+            let (one, two, three) = tokio::join!(
+                leader.enqueue(vec![new("a")]),
+                leader.resume(PauseTarget::Kind("a".into())),
+                same.enqueue(vec![unique]),
+            );
+            assert!(one.is_ok() && two.is_ok() && three.is_ok(), "{one:?} {two:?} {three:?}");
+        }
+        if let Some(seen) = seen {
+            let refused = store.under(seen).enqueue(vec![new("a")]).await;
+            assert!(matches!(refused, Err(Error::Deposed { .. })), "{refused:?}");
+            let refused = store.under(seen).pause(PauseTarget::Kind("a".into())).await;
+            assert!(matches!(refused, Err(Error::Deposed { .. })), "{refused:?}");
+        }
+    }
+    assert_eq!(store.pauses().await.unwrap(), []);
+    drop((store, other));
     database.remove().await;
 }

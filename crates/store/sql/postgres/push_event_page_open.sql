@@ -1,0 +1,7 @@
+-- Those whose follow-ups are missing, which are few. $1 the number before which to begin, $2 rows at most, $3 the repository
+-- or null
+select e.id, r.name, e.ref_name, e.old_oid, e.new_oid, e.pusher, e.request_id, e.epoch, e.received_at, e.created_at,
+       e.processed_at
+  from stargate.push_event e join stargate.repo r on r.id = e.repo_id
+ where e.processed_at is null and ($3::text is null or r.name = $3::text) and e.id < $1::bigint order by e.id desc limit
+        $2::bigint

@@ -1,0 +1,3 @@
+-- A page by name. $1 the name before it, $2 rows at most
+select id, name, default_branch, default_oid, size_bytes, objects, sized_at, pushed_at, created_at
+  from stargate.repo where name > $1::text order by name limit $2::bigint

@@ -1,0 +1,3 @@
+-- A page by number. $1 the number before it, $2 rows at most
+select w.id, r.name, w.url, w.secret_ref, w.events::text, w.created_at
+  from stargate.webhook w left join stargate.repo r on r.id = w.repo_id where w.id > $1::bigint order by w.id limit $2::bigint

@@ -1,0 +1,1 @@
+delete from stargate.webhook where id = $1::bigint returning id

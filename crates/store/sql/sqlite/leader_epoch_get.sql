@@ -1,0 +1,1 @@
+select epoch from leader_epoch

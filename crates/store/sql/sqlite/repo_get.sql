@@ -1,0 +1,2 @@
+select id, name, default_branch, default_oid, size_bytes, objects, sized_at, pushed_at, created_at
+  from repo where name = ?1

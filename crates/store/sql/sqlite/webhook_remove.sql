@@ -1,0 +1,1 @@
+delete from webhook where id = ?1 returning id
