@@ -9,10 +9,15 @@
 //! | `GET queues`, `POST queues/{name}/pause`, `…/resume` | by queue |
 //! | `GET kinds`, `POST kinds/{name}/pause`, `…/resume` | by kind |
 //! | `GET workers`, `GET stats` | who works, and how it goes |
+//! | `GET leader`, `POST leader/step-down` | who leads, since when, who did before; let another node lead |
+//!
+//! What changes something is done by the leader. Elsewhere it is refused with 503 `NOT_LEADER`, or passed on to the
+//! leader. Reads are served everywhere.
 
 mod enqueue;
 mod events;
 mod jobs;
+mod leader;
 mod operate;
 pub mod types;
 
@@ -20,6 +25,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use crate::app::Shared;
+use crate::forward;
 
 /// Most jobs in one batch.
 pub const BATCH_JOBS_MAX: usize = 10_000;
@@ -28,7 +34,7 @@ pub const JOB_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// The largest body of a batch.
 pub const BATCH_BYTES_MAX: usize = 64 << 20;
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes(shared: &Shared) -> Router<Shared> {
     Router::new()
         .route("/jobs", post(enqueue::one).get(jobs::list))
         .route("/jobs/batch", post(enqueue::batch))
@@ -44,4 +50,8 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/kinds/{name}/resume", post(operate::kind_resume))
         .route("/workers", get(operate::workers))
         .route("/stats", get(operate::stats))
+        // What is added below is about this very node and never passed on.
+        .route_layer(axum::middleware::from_fn_with_state(shared.clone(), forward::pass_on))
+        .route("/leader", get(leader::show))
+        .route("/leader/step-down", post(leader::step_down))
 }

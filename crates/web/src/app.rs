@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stargate_leader::Leadership;
 use stargate_queue::{Error, SharedStore};
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::forward::Forward;
 use crate::health::Health;
+use crate::lead::Reader;
 use crate::metrics::{MetricsHandle, REFUSED};
 
 /// How long a count of waiting jobs is believed.
@@ -32,6 +35,12 @@ pub struct App {
     pub instance: String,
     /// This program's version.
     pub version: String,
+    /// Whether this node leads. Absent in a process that takes no part: its writes are not guarded.
+    pub leadership: Option<Leadership>,
+    /// Where the leader lock is kept, in the word of `leader.backend`.
+    pub lock: &'static str,
+    /// Passes writes on to the leader; absent: a standby refuses them.
+    pub forward: Option<Forward>,
 }
 
 impl std::fmt::Debug for App {
@@ -47,23 +56,50 @@ impl std::fmt::Debug for App {
 #[derive(Debug, Clone)]
 pub(crate) struct Shared(Arc<Inner>);
 
+/// The store is here in two parts, so that no route can write beside the leader: see `lead.rs`.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) app: App,
+    pub(crate) reader: Reader,
+    pub(crate) about: About,
+    pub(crate) leadership: Option<Leadership>,
+    pub(crate) forward: Option<Forward>,
     pub(crate) depth: DepthGate,
     pub(crate) streams: Arc<Semaphore>,
     /// Cancelled at shutdown: streams have no end of their own.
     pub(crate) closing: CancellationToken,
 }
 
+/// What is told about this process.
+pub(crate) struct About {
+    pub(crate) instance: String,
+    pub(crate) version: String,
+    pub(crate) lock: &'static str,
+    pub(crate) health: Arc<dyn Health>,
+    pub(crate) metrics: MetricsHandle,
+}
+
+impl std::fmt::Debug for About {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("About").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
 impl Shared {
     pub(crate) fn new(app: App, closing: CancellationToken) -> Self {
-        let depth = DepthGate { depth_max: app.max_depth, last: Mutex::new(None) };
-        Self(Arc::new(Inner { app, depth, streams: Arc::new(Semaphore::new(STREAMS_MAX)), closing }))
+        let App { store, health, metrics, max_depth, instance, version, leadership, lock, forward } = app;
+        Self(Arc::new(Inner {
+            reader: Reader::new(store),
+            about: About { instance, version, lock, health, metrics },
+            leadership,
+            forward,
+            depth: DepthGate { depth_max: max_depth, last: Mutex::new(None) },
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            closing,
+        }))
     }
 
-    pub(crate) fn store(&self) -> &SharedStore {
-        &self.0.app.store
+    pub(crate) fn store(&self) -> &Reader {
+        &self.0.reader
     }
 }
 
@@ -85,7 +121,7 @@ pub(crate) struct DepthGate {
 impl DepthGate {
     /// Asks for room for some more jobs. The count is shared for a second; what is let in meanwhile is added, so
     /// that a burst within that second is stopped as well.
-    pub(crate) async fn enter(&self, store: &SharedStore, jobs: u64) -> stargate_queue::Result<()> {
+    pub(crate) async fn enter(&self, store: &Reader, jobs: u64) -> stargate_queue::Result<()> {
         let Some(depth_max) = self.depth_max else { return Ok(()) };
         if jobs > depth_max {
             let problem =
@@ -111,8 +147,13 @@ impl DepthGate {
 }
 
 impl DepthGate {
+    /// The most that may wait.
+    pub(crate) fn depth_max(&self) -> Option<u64> {
+        self.depth_max
+    }
+
     /// How many jobs wait, counted to just above what may. For health checks: shares the count of producers.
-    pub(crate) async fn waiting(&self, store: &SharedStore) -> stargate_queue::Result<u64> {
+    pub(crate) async fn waiting(&self, store: &Reader) -> stargate_queue::Result<u64> {
         let Some(depth_max) = self.depth_max else { return Ok(0) };
         count(store, depth_max, &mut *self.last.lock().await, DEPTH_AGE_FULL).await
     }
@@ -120,7 +161,7 @@ impl DepthGate {
 
 /// The jobs that wait, counted anew when the last count is older than `age_max`.
 async fn count(
-    store: &SharedStore,
+    store: &Reader,
     depth_max: u64,
     last: &mut Option<(Instant, u64)>,
     age_max: Duration,

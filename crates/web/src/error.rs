@@ -3,14 +3,19 @@
 //! A route answers a [`Problem`]; the outermost layer writes it as JSON together with the request's id (see
 //! `request.rs`). What lies behind an error of the store goes to the log, not to the client.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use stargate_queue::Error;
 
 /// When to come back to a full queue.
 const RETRY_AFTER_FULL_SEC: u16 = 5;
+/// When to come back to a node that does not lead: a successor takes about so long.
+const RETRY_AFTER_NOT_LEADER_SEC: u16 = 1;
 /// When to come back to a store that is away.
 const RETRY_AFTER_STORE_SEC: u16 = 2;
+
+/// Where the leader is, for a client that asked another node to write.
+const LEADER: HeaderName = HeaderName::from_static("x-stargate-leader");
 
 /// The answer of a route.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
@@ -22,11 +27,13 @@ pub(crate) struct Problem {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) retry_after_sec: Option<u16>,
+    /// The address of the leader.
+    pub(crate) leader: Option<HeaderValue>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), retry_after_sec: None }
+        Self { status, code, message: message.into(), retry_after_sec: None, leader: None }
     }
 
     /// A field with a value that cannot be right.
@@ -52,6 +59,23 @@ impl Problem {
         problem.retry_after_sec = Some(RETRY_AFTER_FULL_SEC);
         problem
     }
+
+    /// This node may not write, and has not.
+    pub(crate) fn not_leader(message: impl Into<String>, leader: Option<HeaderValue>) -> Self {
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_LEADER", message);
+        problem.retry_after_sec = Some(RETRY_AFTER_NOT_LEADER_SEC);
+        problem.leader = leader;
+        problem
+    }
+
+    /// It may have been done or not, and nobody here can tell.
+    pub(crate) fn outcome_unknown(happened: impl std::fmt::Display) -> Self {
+        let message = format!(
+            "{happened}: whether the request was done is not known; with an Idempotency-Key it can be repeated, \
+             without one look first"
+        );
+        Self::new(StatusCode::BAD_GATEWAY, "OUTCOME_UNKNOWN", message)
+    }
 }
 
 impl From<Error> for Problem {
@@ -63,6 +87,7 @@ impl From<Error> for Problem {
             Error::WrongState { .. } | Error::Conflict { .. } => (StatusCode::CONFLICT, None),
             Error::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, Some(RETRY_AFTER_FULL_SEC)),
             Error::Store { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(RETRY_AFTER_STORE_SEC)),
+            Error::Deposed { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(RETRY_AFTER_NOT_LEADER_SEC)),
             Error::SchemaTooNew { .. } | Error::SchemaTooOld { .. } => {
                 (StatusCode::INTERNAL_SERVER_ERROR, None)
             }
@@ -71,7 +96,7 @@ impl From<Error> for Problem {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(code = error.code(), %error, cause, "the store failed a request");
         }
-        Self { status, code: error.code(), message: error.to_string(), retry_after_sec }
+        Self { status, code: error.code(), message: error.to_string(), retry_after_sec, leader: None }
     }
 }
 
@@ -81,6 +106,9 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after_sec {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let Some(leader) = &self.leader {
+            response.headers_mut().insert(LEADER, leader.clone());
+        }
         response.extensions_mut().insert(self);
         response
     }
@@ -88,7 +116,7 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
-    use stargate_base::ErrorClass;
+    use stargate_base::{Epoch, ErrorClass};
     use stargate_queue::{JobId, State};
 
     use super::*;
@@ -111,6 +139,7 @@ mod tests {
             (Error::Conflict { problem: "taken".into() }, 409, false),
             (Error::QueueFull { waiting: 2, depth_max: 1 }, 429, true),
             (store, 503, true),
+            (Error::Deposed { epoch: Epoch::new(1), current: Epoch::new(2) }, 503, true),
             (Error::SchemaTooNew { found: 2, known: 1 }, 500, false),
         ] {
             let code = error.code();

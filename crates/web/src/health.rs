@@ -1,15 +1,21 @@
 //! `/healthz`: is the process itself well? `/readyz`: can it serve? Both answer JSON with every check.
 //!
 //! The store is asked for readiness only. A database that is away must not get every process restarted.
+//!
+//! A node that takes part in leadership tells its role as well, by the clock at the moment of the answer. A standby is
+//! ready too; `/readyz?role=leader` is for what must find the leader, such as a load balancer.
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use stargate_leader::Leadership;
 
+use crate::api::types::leader as types;
 use crate::app::Shared;
+use crate::error::{Problem, Result};
 
 /// How long the store may take to answer a readiness check.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,23 +71,89 @@ struct Report<'a> {
     status: &'static str,
     instance: &'a str,
     version: &'a str,
+    #[serde(flatten)]
+    role: Option<RoleReport>,
     checks: Vec<Check>,
 }
 
-pub(crate) async fn healthz(State(shared): State<Shared>) -> Response {
-    let checks = shared.app.health.checks();
-    report(&shared, checks)
+/// Where this node stands.
+#[derive(Serialize)]
+struct RoleReport {
+    role: &'static str,
+    /// The name of the leader, as far as this node knows.
+    leader: Option<String>,
+    leader_address: Option<String>,
+    /// The number of this node's term; a standby has none.
+    epoch: Option<u64>,
+    lease_expires_in_ms: Option<u64>,
 }
 
-pub(crate) async fn readyz(State(shared): State<Shared>) -> Response {
-    let mut checks = shared.app.health.checks();
-    checks.extend(shared.app.health.ready_checks());
+impl RoleReport {
+    fn of(leadership: &Leadership) -> Self {
+        let standing = leadership.standing();
+        Self {
+            role: types::role(&standing),
+            epoch: standing.term.map(|term| term.epoch.get()),
+            lease_expires_in_ms: standing.lease_left.map(types::millis),
+            leader_address: standing.leader.as_ref().and_then(|leader| leader.address.clone()),
+            leader: standing.leader.map(|leader| leader.instance),
+        }
+    }
+
+    /// Whether this is the leader, as a check.
+    fn leads(&self) -> Check {
+        match (&self.leader, self.role) {
+            (_, types::LEADER) => Check::passed("leader"),
+            (Some(leader), _) => Check::failed("leader", format!("{leader} leads")),
+            (None, _) => Check::failed("leader", "this node does not lead, and does not know who does"),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ReadyParams {
+    role: Option<String>,
+}
+
+pub(crate) async fn healthz(State(shared): State<Shared>) -> Response {
+    let checks = shared.about.health.checks();
+    report(&shared, checks, Wanted::Any)
+}
+
+pub(crate) async fn readyz(
+    State(shared): State<Shared>,
+    params: std::result::Result<Query<ReadyParams>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response> {
+    let wanted = params.ok().and_then(|Query(params)| Wanted::parse(params.role.as_deref()));
+    let Some(wanted) = wanted else {
+        let message = "role is not known; allowed is role=leader";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "BAD_REQUEST", message));
+    };
+    let mut checks = shared.about.health.checks();
+    checks.extend(shared.about.health.ready_checks());
     checks.push(store_check(&shared).await);
     checks.extend(depth_check(&shared).await);
     if shared.closing.is_cancelled() {
         checks.push(Check::failed("shutdown", "shutting down"));
     }
-    report(&shared, checks)
+    Ok(report(&shared, checks, wanted))
+}
+
+/// What the caller is looking for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Any,
+    Leader,
+}
+
+impl Wanted {
+    fn parse(role: Option<&str>) -> Option<Self> {
+        match role {
+            None => Some(Self::Any),
+            Some(types::LEADER) => Some(Self::Leader),
+            Some(_) => None,
+        }
+    }
 }
 
 async fn store_check(shared: &Shared) -> Check {
@@ -98,7 +170,7 @@ async fn store_check(shared: &Shared) -> Check {
 
 /// How close producers are to being pushed back. Never a failure: those who ask for jobs are served as ever.
 async fn depth_check(shared: &Shared) -> Option<Check> {
-    let depth_max = shared.app.max_depth?;
+    let depth_max = shared.depth.depth_max()?;
     let waiting = tokio::time::timeout(STORE_TIMEOUT, shared.depth.waiting(shared.store())).await;
     let detail = match waiting {
         Ok(Ok(waiting)) if waiting >= depth_max => {
@@ -111,10 +183,17 @@ async fn depth_check(shared: &Shared) -> Option<Check> {
     Some(Check::told("depth", detail))
 }
 
-fn report(shared: &Shared, checks: Vec<Check>) -> Response {
+fn report(shared: &Shared, mut checks: Vec<Check>, wanted: Wanted) -> Response {
+    // Last, because this answer ages fastest; once, because what is told must fit together.
+    let role = shared.leadership.as_ref().map(RoleReport::of);
+    if wanted == Wanted::Leader {
+        let apart = || Check::failed("leader", "this process takes no part in leadership");
+        checks.push(role.as_ref().map_or_else(apart, RoleReport::leads));
+    }
     let ok = checks.iter().all(|check| check.ok);
     let status = if ok { "ok" } else { "failing" };
-    let report = Report { status, instance: &shared.app.instance, version: &shared.app.version, checks };
+    let about = &shared.about;
+    let report = Report { status, instance: &about.instance, version: &about.version, role, checks };
     let code = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, axum::Json(report)).into_response()
 }

@@ -37,13 +37,9 @@ impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for JsonBo
 }
 
 async fn read(body: Body, limit: usize) -> Result<Bytes> {
-    let too_large = || {
-        let message = format!("the body has more than {limit} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
-    };
     // A declared length is believed at once, without reading a byte.
     if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
+        return Err(too_large(limit));
     }
     let read = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await;
     let Ok(read) = read else {
@@ -52,10 +48,21 @@ async fn read(body: Body, limit: usize) -> Result<Bytes> {
     };
     read.map_err(|error| {
         if is_length_limit(&error) {
-            return too_large();
+            return too_large(limit);
         }
-        Problem::new(StatusCode::BAD_REQUEST, "BAD_REQUEST", "the body could not be read to its end")
+        unreadable()
     })
+}
+
+/// The answer to a body over its limit.
+pub(crate) fn too_large(bytes_max: usize) -> Problem {
+    let message = format!("the body has more than {bytes_max} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
+}
+
+/// The answer to a body that broke off.
+pub(crate) fn unreadable() -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "BAD_REQUEST", "the body could not be read to its end")
 }
 
 fn is_length_limit(error: &axum::Error) -> bool {

@@ -11,12 +11,21 @@ use tokio_util::sync::CancellationToken;
 
 /// Enqueues that were turned away, by `reason`.
 pub(crate) const REFUSED: &str = "api_enqueue_refused_total";
+/// Writes that were passed on to the leader, by `outcome`.
+pub(crate) const FORWARDED: &str = "api_forwarded_total";
 /// What the API itself counts.
-const OWN: &[(&str, MetricKind, &str)] = &[(
-    REFUSED,
-    MetricKind::Counter,
-    "Enqueues over HTTP answered with 429, by reason (depth: over api.max_depth)",
-)];
+const OWN: &[(&str, MetricKind, &str)] = &[
+    (
+        REFUSED,
+        MetricKind::Counter,
+        "Enqueues over HTTP answered with 429, by reason (depth: over api.max_depth)",
+    ),
+    (
+        FORWARDED,
+        MetricKind::Counter,
+        "Writes passed on to the leader, by outcome (answered, unreachable, unknown, refused)",
+    ),
+];
 
 /// How often histograms are folded; between folds every sample is kept apart.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -109,7 +118,7 @@ impl MetricsHandle {
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
         for (name, kind, about) in catalogue() {
-            let name = renamed(&self.prefix, name).unwrap_or_else(|| (*name).to_owned());
+            let name = renamed(&self.prefix, name).unwrap_or_else(|| name.to_owned());
             let kind = match kind {
                 MetricKind::Counter => "counter",
                 MetricKind::Gauge => "gauge",
@@ -133,8 +142,12 @@ impl MetricsHandle {
 }
 
 /// Everything that this process may record.
-fn catalogue() -> impl Iterator<Item = &'static (&'static str, MetricKind, &'static str)> {
-    CATALOGUE.iter().chain(OWN)
+fn catalogue() -> impl Iterator<Item = (&'static str, MetricKind, &'static str)> {
+    let gauges =
+        stargate_leader::metrics::GAUGES.iter().map(|(name, about)| (*name, MetricKind::Gauge, *about));
+    let counters =
+        stargate_leader::metrics::COUNTERS.iter().map(|(name, about)| (*name, MetricKind::Counter, *about));
+    CATALOGUE.iter().chain(OWN).copied().chain(gauges).chain(counters)
 }
 
 /// Puts the namespace before the names that get one.

@@ -13,13 +13,17 @@ use tracing::Instrument as _;
 
 use crate::error::Problem;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A caller's own id is taken over if it is no longer than this.
 const ID_BYTES_MAX: usize = 128;
 
 /// Gives a request its id and its span, and an error its envelope.
-pub(crate) async fn envelope(request: Request, next: Next) -> Response {
+pub(crate) async fn envelope(mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        // A request that is passed on keeps its id.
+        request.headers_mut().insert(REQUEST_ID, value);
+    }
     let started = Instant::now();
     // The query may hold what does not belong in a log; the path is ours.
     let path: String = request.uri().path().chars().take(200).collect();

@@ -58,7 +58,7 @@ pub async fn serve(listener: TcpListener, app: App, scope: Scope, stop: Cancella
 
 fn routes(shared: Shared, scope: Scope) -> Router {
     let routes = match scope {
-        Scope::Full => status_routes().nest("/api/v1", api::routes()),
+        Scope::Full => status_routes().nest("/api/v1", api::routes(&shared)),
         Scope::Status => status_routes(),
     };
     finish(routes, shared)
@@ -138,7 +138,7 @@ fn finish(routes: Router<Shared>, shared: Shared) -> Router {
 async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
     const TEXT: [(HeaderName, &str); 1] =
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (TEXT, shared.app.metrics.render())
+    (TEXT, shared.about.metrics.render())
 }
 
 #[cfg(test)]

@@ -15,18 +15,20 @@ use crate::api::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, JOB_BYTES_MAX};
 use crate::app::Shared;
 use crate::error::{Problem, Result};
 use crate::input::{JsonBody, duration, seconds_to_duration, timestamp, traceparent};
+use crate::lead::{Refused, Writer};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
 pub(crate) async fn one(
     State(shared): State<Shared>,
+    writer: Writer,
     headers: HeaderMap,
     body: JsonBody<NewJobBody, JOB_BYTES_MAX>,
 ) -> Result<Response> {
     let job = new_job(body.value, traceparent(&headers))?;
     let once = once(&headers, "job", &body.bytes)?;
-    let enqueued = enqueue(&shared, once, vec![job]).await?;
+    let enqueued = enqueue(&shared, &writer, once, vec![job]).await?;
     let Some(&Enqueued { id, existing }) = enqueued.first() else { return Err(Problem::internal()) };
     let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
     let location = [(header::LOCATION, format!("/api/v1/jobs/{id}"))];
@@ -35,6 +37,7 @@ pub(crate) async fn one(
 
 pub(crate) async fn batch(
     State(shared): State<Shared>,
+    writer: Writer,
     headers: HeaderMap,
     body: JsonBody<Batch, BATCH_BYTES_MAX>,
 ) -> Result<Response> {
@@ -51,7 +54,7 @@ pub(crate) async fn batch(
     let jobs = jobs.collect::<Result<Vec<_>>>()?;
     let once = once(&headers, "batch", &body.bytes)?;
     drop(body.bytes);
-    let enqueued = enqueue(&shared, once, jobs).await?;
+    let enqueued = enqueue(&shared, &writer, once, jobs).await?;
     let existing = enqueued.iter().filter(|job| job.existing).count();
     let answer = BatchEnqueued {
         ids: enqueued.iter().map(|job| job.id.0).collect(),
@@ -62,12 +65,22 @@ pub(crate) async fn batch(
     Ok((status, Json(answer)).into_response())
 }
 
-async fn enqueue(shared: &Shared, once: Option<Once>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+async fn enqueue(
+    shared: &Shared,
+    writer: &Writer,
+    once: Option<Once>,
+    jobs: Vec<NewJob>,
+) -> Result<Vec<Enqueued>> {
     check(&jobs)?;
     shared.depth.enter(shared.store(), jobs.len() as u64).await?;
-    let Some(once) = once else { return Ok(shared.store().enqueue(jobs).await?) };
-    shared.store().enqueue_once(once, jobs).await.map_err(|error| match error {
-        Error::Conflict { problem } => Problem::new(StatusCode::CONFLICT, "IDEMPOTENCY_MISMATCH", problem),
+    let Some(once) = once else {
+        return Ok(writer.write(|store| async move { store.enqueue(jobs).await }).await?);
+    };
+    let enqueued = writer.write(|store| async move { store.enqueue_once(once, jobs).await }).await;
+    enqueued.map_err(|refused| match refused {
+        Refused::ByStore(Error::Conflict { problem }) => {
+            Problem::new(StatusCode::CONFLICT, "IDEMPOTENCY_MISMATCH", problem)
+        }
         other => other.into(),
     })
 }

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::stream::{self, Stream};
 use serde::Deserialize;
 use stargate_queue::store::PAGE_MAX;
-use stargate_queue::{JobId, SharedStore, State as JobState};
+use stargate_queue::{JobId, State as JobState};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,7 @@ use crate::api::types;
 use crate::app::Shared;
 use crate::error::{Problem, Result};
 use crate::input::{Params, job_id};
+use crate::lead::Reader;
 
 /// A comment in a silent stream, so that proxies do not cut it off.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -87,7 +88,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 
 /// Follows one job's timeline.
 struct Follower {
-    store: SharedStore,
+    store: Reader,
     job: JobId,
     after: u32,
     wakes: watch::Receiver<u64>,

@@ -6,12 +6,13 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use stargate_queue::event::Event;
 use stargate_queue::store::{Cancelled, JobFilter, PAGE_MAX};
-use stargate_queue::{JobId, SharedStore, State as JobState};
+use stargate_queue::{JobId, State as JobState};
 
 use crate::api::types;
 use crate::app::Shared;
 use crate::error::{Problem, Result};
 use crate::input::{Params, job_id, timestamp_or_age};
+use crate::lead::{Reader, Writer};
 
 /// How many events are shown with a job.
 const LAST_EVENTS: usize = 20;
@@ -78,7 +79,7 @@ pub(crate) async fn show(
 
 /// The end of a timeline. Numbers have no gaps (rule 18), so the end of a long one is found by doubling steps and
 /// then halving, instead of reading all of it.
-async fn last_events(store: &SharedStore, id: JobId, count: usize) -> Result<Vec<Event>> {
+async fn last_events(store: &Reader, id: JobId, count: usize) -> Result<Vec<Event>> {
     let mut page = store.events(id, 0, PAGE_MAX).await?;
     if page.len() < PAGE_MAX as usize {
         return Ok(page.split_off(page.len().saturating_sub(count)));
@@ -98,19 +99,23 @@ async fn last_events(store: &SharedStore, id: JobId, count: usize) -> Result<Vec
     Ok(store.events(id, beyond.saturating_sub(count), PAGE_MAX).await?)
 }
 
-pub(crate) async fn retry(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<types::Job>> {
+pub(crate) async fn retry(
+    State(shared): State<Shared>,
+    writer: Writer,
+    Path(id): Path<String>,
+) -> Result<Json<types::Job>> {
     let id = job_id(&id)?;
-    shared.store().retry(id).await?;
+    writer.write(|store| async move { store.retry(id).await }).await?;
     let job = shared.store().job(id).await?.ok_or_else(|| Problem::not_found("job", id))?;
     Ok(Json(job.into()))
 }
 
 pub(crate) async fn cancel(
-    State(shared): State<Shared>,
+    writer: Writer,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<types::Cancelled>)> {
     let id = job_id(&id)?;
-    let (status, outcome) = match shared.store().cancel(id).await? {
+    let (status, outcome) = match writer.write(|store| async move { store.cancel(id).await }).await? {
         Cancelled::Ended => (StatusCode::OK, "ended"),
         Cancelled::Requested => (StatusCode::ACCEPTED, "requested"),
     };

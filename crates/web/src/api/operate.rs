@@ -11,6 +11,7 @@ use stargate_queue::store::{PauseTarget, WakeMethod};
 use crate::api::types;
 use crate::app::Shared;
 use crate::error::Result;
+use crate::lead::Writer;
 
 pub(crate) async fn queues(State(shared): State<Shared>) -> Result<Json<types::Queues>> {
     let counts = shared.store().queues().await?;
@@ -40,39 +41,31 @@ pub(crate) struct KindPaused {
     paused: bool,
 }
 
-pub(crate) async fn queue_pause(
-    State(shared): State<Shared>,
-    Path(queue): Path<String>,
-) -> Result<Json<QueuePaused>> {
+pub(crate) async fn queue_pause(writer: Writer, Path(queue): Path<String>) -> Result<Json<QueuePaused>> {
     check_name("queue", &queue)?;
-    shared.store().pause(PauseTarget::Queue(queue.clone())).await?;
+    let target = PauseTarget::Queue(queue.clone());
+    writer.write(|store| async move { store.pause(target).await }).await?;
     Ok(Json(QueuePaused { queue, paused: true }))
 }
 
-pub(crate) async fn queue_resume(
-    State(shared): State<Shared>,
-    Path(queue): Path<String>,
-) -> Result<Json<QueuePaused>> {
+pub(crate) async fn queue_resume(writer: Writer, Path(queue): Path<String>) -> Result<Json<QueuePaused>> {
     check_name("queue", &queue)?;
-    shared.store().resume(PauseTarget::Queue(queue.clone())).await?;
+    let target = PauseTarget::Queue(queue.clone());
+    writer.write(|store| async move { store.resume(target).await }).await?;
     Ok(Json(QueuePaused { queue, paused: false }))
 }
 
-pub(crate) async fn kind_pause(
-    State(shared): State<Shared>,
-    Path(kind): Path<String>,
-) -> Result<Json<KindPaused>> {
+pub(crate) async fn kind_pause(writer: Writer, Path(kind): Path<String>) -> Result<Json<KindPaused>> {
     check_name("kind", &kind)?;
-    shared.store().pause(PauseTarget::Kind(kind.clone())).await?;
+    let target = PauseTarget::Kind(kind.clone());
+    writer.write(|store| async move { store.pause(target).await }).await?;
     Ok(Json(KindPaused { kind, paused: true }))
 }
 
-pub(crate) async fn kind_resume(
-    State(shared): State<Shared>,
-    Path(kind): Path<String>,
-) -> Result<Json<KindPaused>> {
+pub(crate) async fn kind_resume(writer: Writer, Path(kind): Path<String>) -> Result<Json<KindPaused>> {
     check_name("kind", &kind)?;
-    shared.store().resume(PauseTarget::Kind(kind.clone())).await?;
+    let target = PauseTarget::Kind(kind.clone());
+    writer.write(|store| async move { store.resume(target).await }).await?;
     Ok(Json(KindPaused { kind, paused: false }))
 }
 
@@ -94,8 +87,8 @@ pub(crate) async fn stats(State(shared): State<Shared>) -> Result<Json<types::St
     }
     let alive: Vec<_> = store.workers().await?.into_iter().filter(|worker| worker.alive).collect();
     Ok(Json(types::Stats {
-        instance: shared.app.instance.clone(),
-        version: shared.app.version.clone(),
+        instance: shared.about.instance.clone(),
+        version: shared.about.version.clone(),
         store: facts.name,
         wake: match facts.wake {
             WakeMethod::Notify => "notify",

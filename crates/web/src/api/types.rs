@@ -1,5 +1,7 @@
 //! What goes over the wire. Stable: fields are added, never renamed.
 
+pub mod leader;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

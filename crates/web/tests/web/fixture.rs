@@ -19,7 +19,7 @@ pub(crate) struct Fixture {
     pub(crate) store: SharedStore,
     pub(crate) app: App,
     pub(crate) router: Router,
-    _dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 pub(crate) struct Answer {
@@ -68,24 +68,23 @@ impl Fixture {
         let (_, metrics) = stargate_web::metrics::build(None).unwrap();
         let health: Arc<dyn Health> = Arc::new(|| vec![Check::passed("disk")]);
         let (instance, version) = ("node-1".to_owned(), "1.2.3".to_owned());
-        let mut app = App { store: store.clone(), health, metrics, max_depth: None, instance, version };
+        let mut app = App {
+            store: store.clone(),
+            health,
+            metrics,
+            max_depth: None,
+            instance,
+            version,
+            leadership: None,
+            lock: "file",
+            forward: None,
+        };
         change(&mut app);
-        Self { store, router: stargate_web::router(app.clone(), Scope::Full), app, _dir: dir }
+        Self { store, router: stargate_web::router(app.clone(), Scope::Full), app, dir }
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let read = axum::body::to_bytes(body, usize::MAX);
-        let bytes = tokio::time::timeout(Duration::from_secs(20), read)
-            .await
-            .expect("the body does not end")
-            .unwrap();
-        Answer {
-            status: parts.status,
-            headers: parts.headers,
-            text: String::from_utf8(bytes.to_vec()).unwrap(),
-        }
+        send(&self.router, request).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -137,4 +136,14 @@ impl Fixture {
         let settled = self.store.settle(vec![Settlement { fence: job.fence, outcome }]).await.unwrap();
         assert_eq!(settled, [Verdict::Accepted]);
     }
+}
+
+/// Calls a router and reads the answer whole.
+pub(crate) async fn send(router: &Router, request: Request<Body>) -> Answer {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let read = axum::body::to_bytes(body, usize::MAX);
+    let bytes =
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("the body does not end").unwrap();
+    Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
 }
