@@ -13,6 +13,7 @@ use stargate_jobs::http::{self, Http};
 use stargate_jobs::{clip, process, purge};
 use stargate_queue::handler::{Handler, Registry};
 use stargate_queue::kind::KindSpec;
+use stargate_queue::limits::Limit;
 use stargate_queue::pool::PoolConfig;
 use stargate_queue::pressure::PressureConfig;
 use stargate_queue::schedule::Schedule;
@@ -131,12 +132,32 @@ fn handler(kind: &KindPlan, scratch: &Root, client: &reqwest::Client) -> Result<
     }
 }
 
-/// Tells the store about kinds, limits and schedules of the configuration.
-pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<()> {
-    store.kinds_register(specs(settings)?).await?;
-    for limit in &settings.plans.limits {
-        store.limit_set(limit.clone()).await?;
+/// What the leader enters into the store: limits and schedules of the configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Planned {
+    limits: Vec<Limit>,
+    schedules: Vec<Schedule>,
+}
+
+impl Planned {
+    /// Says that this process will not enter them, if there are any.
+    pub(crate) fn warn_if_any(&self) {
+        if !self.limits.is_empty() || !self.schedules.is_empty() {
+            tracing::warn!(
+                limits = self.limits.len(),
+                schedules = self.schedules.len(),
+                "limits and schedules of this configuration are not entered here: a node that may lead does it, \
+                 with 'stargate up', 'stargate serve' or leader.campaign = true"
+            );
+        }
     }
+}
+
+/// Tells the store about the kinds, and answers what the leader is to tell it.
+///
+/// A schedule of a kind that nobody serves is refused here, while somebody looks.
+pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<Planned> {
+    store.kinds_register(specs(settings)?).await?;
     let known = store.kinds().await?;
     for schedule in &settings.plans.schedules {
         if !known.iter().any(|kind| kind.name == schedule.kind) {
@@ -146,16 +167,24 @@ pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<(
                 .help(format!("known kinds: {}; describe it under [kinds.{kind:?}]", names.join(", "))));
         }
     }
+    Ok(Planned { limits: settings.plans.limits.clone(), schedules: settings.plans.schedules.clone() })
+}
+
+/// Enters limits and schedules, each as one write that can be repeated.
+pub(crate) async fn enter(store: &dyn Store, planned: &Planned) -> stargate_queue::Result<()> {
+    for limit in &planned.limits {
+        store.limit_set(limit.clone()).await?;
+    }
     let existing = store.schedules().await?;
-    for schedule in settings.plans.schedules.iter().cloned().chain(purge_schedule(settings, &existing)) {
+    for schedule in planned.schedules.iter().cloned().chain(purge_schedule(planned, &existing)) {
         put_schedule(store, schedule, &existing).await?;
     }
     Ok(())
 }
 
-fn purge_schedule(settings: &Settings, existing: &[Schedule]) -> Option<Schedule> {
+fn purge_schedule(planned: &Planned, existing: &[Schedule]) -> Option<Schedule> {
     let named = |schedule: &Schedule| schedule.name == PURGE_SCHEDULE;
-    if existing.iter().any(named) || settings.plans.schedules.iter().any(named) {
+    if existing.iter().any(named) || planned.schedules.iter().any(named) {
         return None;
     }
     Some(Schedule {
@@ -176,7 +205,7 @@ pub(crate) async fn put_schedule(
     store: &dyn Store,
     mut schedule: Schedule,
     existing: &[Schedule],
-) -> Result<()> {
+) -> stargate_queue::Result<()> {
     let before = existing.iter().find(|other| other.name == schedule.name);
     if let Some(before) = before {
         schedule.last_at = before.last_at;
@@ -187,8 +216,7 @@ pub(crate) async fn put_schedule(
     if schedule.next_at.is_none() {
         schedule.next_at = schedule.next_after(store.now().await?)?;
     }
-    store.schedule_put(schedule).await?;
-    Ok(())
+    store.schedule_put(schedule).await
 }
 
 /// The pool's configuration.

@@ -31,7 +31,8 @@ else the working directory, else /etc/stargate/), the default.
 'stargate config show' tells which one decided.
 
 Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 not found, 4 conflict,
-5 bad input or input/output error, 10 timed out waiting, 130 ended by a second signal.";
+5 bad input or input/output error, 9 not the leader, 10 timed out waiting,
+130 ended by a second signal.";
 
 /// Options of every command.
 #[derive(Debug, Args)]
@@ -116,10 +117,11 @@ pub(crate) struct Serving {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run everything in one process: API, worker pool, scheduler
+    /// Run everything in one process: API, worker pool, and the scheduler while it leads
     #[command(
         after_help = "Examples:\n  stargate up\n  stargate up --listen 127.0.0.1:9000 --workers 16\n\n\
-        Stops on Ctrl-C or SIGTERM: running jobs get the shutdown timeout, then they are handed back."
+        Stops on Ctrl-C or SIGTERM: leadership is handed over at once, running jobs get the shutdown \
+        timeout, then they are handed back."
     )]
     Up(Serving),
     /// Run only the worker pool, with its own /metrics, /healthz and /readyz
@@ -143,6 +145,9 @@ pub(crate) enum Command {
     /// Limits per key: how many at once, how many per second, which share
     #[command(subcommand)]
     Limit(cmd::limit::LimitCommand),
+    /// Which node leads: look, watch, check, hand over
+    #[command(subcommand)]
+    Leader(cmd::leader::LeaderCommand),
     /// Tell why a job is not running, and what to do about it
     #[command(after_help = "Example:\n  stargate explain 42")]
     Explain(cmd::explain::Explain),

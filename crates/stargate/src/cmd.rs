@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod explain;
 pub(crate) mod job;
+pub(crate) mod leader;
 pub(crate) mod limit;
 pub(crate) mod migrate;
 pub(crate) mod purge;

@@ -6,6 +6,7 @@ pub(crate) mod file;
 pub(crate) mod interval;
 pub(crate) mod kinds;
 pub(crate) mod layer;
+pub(crate) mod leader;
 pub(crate) mod runtime;
 pub(crate) mod size;
 pub(crate) mod store_url;
@@ -53,6 +54,7 @@ pub(crate) struct Settings {
     pub(crate) clip: runtime::Clip,
     pub(crate) scratch: runtime::Scratch,
     pub(crate) pgboss: Option<runtime::Pgboss>,
+    pub(crate) leader: leader::Leader,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     pub(crate) namespace: String,
@@ -112,6 +114,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let clip = runtime::clip(&mut layers, &file, attempts)?;
     let scratch = runtime::scratch(&mut layers, &file, &home)?;
     let pgboss = runtime::pgboss(&mut layers, &file)?;
+    let leader = leader::leader(&mut layers, &file)?;
     let mut shown = layers.shown;
     let plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
@@ -126,6 +129,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         clip,
         scratch,
         pgboss,
+        leader,
         api_listen,
         max_depth,
         namespace,

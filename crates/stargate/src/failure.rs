@@ -22,6 +22,8 @@ pub(crate) enum Exit {
     Conflict = 4,
     /// Bad input, or the store, a file or the network did not work.
     Input = 5,
+    /// Another node leads, or none.
+    NotLeader = 9,
     /// Waited long enough.
     TimedOut = 10,
     /// A second signal ended the process at once.
@@ -164,6 +166,7 @@ impl From<Error> for Failure {
             Error::NotFound { .. } => Exit::NotFound,
             Error::WrongState { .. } | Error::Conflict { .. } => Exit::Conflict,
             Error::QueueFull { .. } => Exit::Failed,
+            Error::Deposed { .. } => Exit::NotLeader,
             _ => Exit::Input,
         };
         let help = match &error {

@@ -2,12 +2,15 @@
 
 mod argument;
 mod assemble;
+mod candidate;
 mod cli;
 mod cmd;
 mod config;
 mod failure;
 mod follow;
+mod leading;
 mod log;
+mod node;
 mod output;
 mod payload;
 mod program;

@@ -88,6 +88,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Queue(queue) => queue.run(&app).await,
         Command::Schedule(schedule) => schedule.run(&app).await,
         Command::Limit(limit) => limit.run(&app).await,
+        Command::Leader(leader) => leader.run(&app).await,
         Command::Explain(explain) => explain.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,
         Command::Migrate => cmd::migrate::run(&app).await,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stargate_leader::Leadership;
 use stargate_queue::pool::PoolHandle;
 use stargate_web::{Check, Health};
 use tokio_util::sync::CancellationToken;
@@ -10,8 +11,17 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Vitals {
     /// Absent in a process that only serves the API.
     pub(crate) pool: Option<PoolHandle>,
+    /// Absent in a process that takes no part.
+    pub(crate) leadership: Option<Leading>,
     pub(crate) stop: CancellationToken,
     pub(crate) lease: Duration,
+}
+
+/// The part that this process takes in leadership.
+pub(crate) struct Leading {
+    pub(crate) handle: Leadership,
+    /// Cancelled when it takes part no more.
+    pub(crate) over: CancellationToken,
 }
 
 impl Vitals {
@@ -23,11 +33,16 @@ impl Vitals {
     /// One short line for people.
     pub(crate) fn summary(&self) -> String {
         let stopping = if self.stop.is_cancelled() { "stopping: " } else { "" };
-        let Some(pool) = &self.pool else { return format!("{stopping}serving the API") };
+        let role = match &self.leadership {
+            Some(leading) if leading.handle.is_leader() => ", leader",
+            Some(_) => ", standby",
+            None => "",
+        };
+        let Some(pool) = &self.pool else { return format!("{stopping}serving the API{role}") };
         let status = pool.status();
         let paused = if status.paused_by_pressure { ", claiming pauses under load" } else { "" };
         let degraded = if status.degraded { ", heartbeats do not get through" } else { "" };
-        format!("{stopping}{} running, {} buffered{paused}{degraded}", status.running, status.buffered)
+        format!("{stopping}{} running, {} buffered{paused}{degraded}{role}", status.running, status.buffered)
     }
 }
 
@@ -35,9 +50,14 @@ impl Health for Vitals {
     /// A store that is away is no reason to restart this process: it would come back to the same store. So what counts
     /// here is that beats are tried.
     fn checks(&self) -> Vec<Check> {
-        let Some(pool) = &self.pool else { return vec![Check::passed("process")] };
-        let age = pool.status().try_age;
-        match age > self.lease && !self.stop.is_cancelled() {
+        if self.stop.is_cancelled() {
+            return vec![Check::passed("process")];
+        }
+        if self.leadership.as_ref().is_some_and(|leading| leading.over.is_cancelled()) {
+            return vec![Check::failed("process", "the thread of leadership died; restart this process")];
+        }
+        let age = self.pool.as_ref().map(|pool| pool.status().try_age).unwrap_or_default();
+        match age > self.lease {
             true => vec![Check::failed("process", format!("no beat was tried for {} s", age.as_secs()))],
             false => vec![Check::passed("process")],
         }

@@ -17,8 +17,10 @@ pub mod pgboss;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod redis;
 pub mod s3;
 pub mod simulation;
+pub mod tables;
 
 pub use clock::{ManualClock, start_of_time};
 pub use eventually::eventually;

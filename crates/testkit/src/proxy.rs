@@ -1,6 +1,8 @@
-//! A TCP proxy that can stop forwarding without a word, as a firewall that forgot a connection does.
+//! A TCP proxy that fails in the ways a network does: silence, loss, delay, cuts, and another server behind a name.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,26 +13,42 @@ use tokio::task::JoinSet;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    stalled: watch::Sender<Stalled>,
+    plan: watch::Sender<Plan>,
     /// Connections taken so far.
     count: watch::Receiver<u64>,
+    held: Held,
     _tasks: JoinSet<()>,
 }
 
-/// Which connections nothing gets through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stalled {
-    None,
-    All,
-    Before(u64),
+/// What clients have sent and a stall holds back.
+type Held = Arc<Mutex<Vec<u8>>>;
+
+/// What is done with connections, which are numbered in the order they came.
+#[derive(Debug, Clone)]
+struct Plan {
+    mode: Mode,
+    target: String,
+    /// Those with a lower number are cut.
+    cut_before: u64,
 }
 
-impl Stalled {
-    fn holds(self, number: u64) -> bool {
-        match self {
-            Self::None => false,
-            Self::All => true,
-            Self::Before(first) => number < first,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Forward,
+    Delay(Duration),
+    Stall,
+    /// Stalls those with a lower number.
+    StallBefore(u64),
+    Swallow,
+    Refuse,
+}
+
+impl Plan {
+    fn stalls(&self, number: u64) -> bool {
+        match self.mode {
+            Mode::Stall => true,
+            Mode::StallBefore(first) => number < first,
+            Mode::Forward | Mode::Delay(_) | Mode::Swallow | Mode::Refuse => false,
         }
     }
 }
@@ -40,11 +58,12 @@ impl Proxy {
     pub async fn start(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for the proxy");
         let address = listener.local_addr().expect("the address of a bound socket");
-        let stalled = watch::Sender::new(Stalled::None);
+        let plan = watch::Sender::new(Plan { mode: Mode::Forward, target: target.to_owned(), cut_before: 0 });
         let (counted, count) = watch::channel(0);
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, target.to_owned(), stalled.subscribe(), counted));
-        Self { address, stalled, count, _tasks: tasks }
+        let held = Held::default();
+        tasks.spawn(accept(listener, plan.subscribe(), counted, Arc::clone(&held)));
+        Self { address, plan, count, held, _tasks: tasks }
     }
 
     /// Where it listens, as `host:port`.
@@ -52,61 +71,212 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Takes connections and bytes, and passes nothing on.
+    /// Takes connections and bytes, and passes nothing on before [`Proxy::forward`]: a network that loses packets,
+    /// which both sides send again.
     pub fn stall(&self) {
-        self.stalled.send_replace(Stalled::All);
+        self.set(Mode::Stall);
     }
 
     /// Passes nothing on that belongs to a connection made so far; new ones work.
     pub fn forget(&self) {
-        self.stalled.send_replace(Stalled::Before(*self.count.borrow()));
+        let made = *self.count.borrow();
+        self.set(Mode::StallBefore(made));
+    }
+
+    /// Whether a client has sent these bytes since it was stalled. They are on their way and have not arrived.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        lock(&self.held).windows(bytes.len()).any(|window| window == bytes)
+    }
+
+    /// Takes connections and bytes and throws the bytes away: the other side is gone and nobody says so. A connection
+    /// that has lost something never works again; new ones do after [`Proxy::forward`].
+    pub fn swallow(&self) {
+        self.set(Mode::Swallow);
+    }
+
+    /// Passes everything on, each piece so much later.
+    pub fn delay(&self, by: Duration) {
+        self.set(Mode::Delay(by));
+    }
+
+    /// Ends all connections, and each new one at once.
+    pub fn cut(&self) {
+        self.set(Mode::Refuse);
+        self.cut_made();
+    }
+
+    /// Ends all connections; new ones go to another target.
+    pub fn redirect(&self, target: &str) {
+        self.plan.send_modify(|plan| target.clone_into(&mut plan.target));
+        self.cut_made();
     }
 
     /// Passes on everything, also what was held back.
     pub fn forward(&self) {
-        self.stalled.send_replace(Stalled::None);
+        self.set(Mode::Forward);
+    }
+
+    fn set(&self, mode: Mode) {
+        lock(&self.held).clear();
+        self.plan.send_modify(|plan| plan.mode = mode);
+    }
+
+    fn cut_made(&self) {
+        let made = *self.count.borrow();
+        self.plan.send_modify(|plan| plan.cut_before = made);
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    target: String,
-    stalled: watch::Receiver<Stalled>,
-    count: watch::Sender<u64>,
-) {
+fn lock(held: &Held) -> MutexGuard<'_, Vec<u8>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, plan: watch::Receiver<Plan>, count: watch::Sender<u64>, held: Held) {
     let mut connections = JoinSet::new();
     while let Ok((near, _)) = listener.accept().await {
         let number = *count.borrow();
         count.send_replace(number + 1);
-        connections.spawn(connection(near, target.clone(), number, stalled.clone()));
+        // Decided after it was counted: a cut sees it, or it sees the cut.
+        let now = plan.borrow().clone();
+        if now.mode != Mode::Refuse {
+            connections.spawn(connection(near, now.target, number, plan.clone(), Arc::clone(&held)));
+        }
     }
 }
 
-async fn connection(near: TcpStream, target: String, number: u64, stalled: watch::Receiver<Stalled>) {
-    let Ok(far) = TcpStream::connect(target).await else { return };
-    let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-    tokio::join!(
-        pass(near_read, far_write, number, stalled.clone()),
-        pass(far_read, near_write, number, stalled)
-    );
+async fn connection(near: TcpStream, target: String, number: u64, plan: watch::Receiver<Plan>, held: Held) {
+    let mut cut = plan.clone();
+    let passing = async {
+        let Ok(far) = TcpStream::connect(target).await else { return };
+        let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+        tokio::join!(
+            pass(near_read, far_write, number, plan.clone(), Some(held)),
+            pass(far_read, near_write, number, plan, None)
+        );
+    };
+    tokio::select! {
+        () = passing => {}
+        _ = cut.wait_for(|plan| number < plan.cut_before) => {}
+    }
 }
 
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     number: u64,
-    mut stalled: watch::Receiver<Stalled>,
+    mut plan: watch::Receiver<Plan>,
+    held: Option<Held>,
 ) {
     let mut bytes = vec![0; 16 << 10];
+    let mut lossy = false;
     loop {
         let read = from.read(&mut bytes).await.unwrap_or(0);
+        if let Some(held) = held.as_ref().filter(|_| plan.borrow().stalls(number)) {
+            lock(held).extend_from_slice(&bytes[..read]);
+        }
         // Not even the end of a connection gets through.
-        if stalled.wait_for(|stalled| !stalled.holds(number)).await.is_err() {
-            return;
+        let Ok(mode) = plan.wait_for(|plan| !plan.stalls(number)).await.map(|plan| plan.mode) else { return };
+        lossy |= mode == Mode::Swallow;
+        if lossy && read == 0 {
+            // Kept open for ever; the proxy's end, or a cut, ends it.
+            return std::future::pending().await;
+        }
+        if lossy {
+            continue;
+        }
+        if let Mode::Delay(by) = mode {
+            tokio::time::sleep(by).await;
         }
         if read == 0 || to.write_all(&bytes[..read]).await.is_err() {
             let _ = to.shutdown().await;
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers each byte with itself; `greeting` comes first.
+    async fn echo(greeting: u8) -> (String, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    let _ = stream.write_all(&[greeting]).await;
+                    let (mut read, mut write) = stream.split();
+                    let _ = tokio::io::copy(&mut read, &mut write).await;
+                });
+            }
+        });
+        (address, tasks)
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    async fn connect(proxy: &Proxy, greeting: u8) -> TcpStream {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(heard(&mut stream).await, Some(greeting));
+        stream
+    }
+
+    /// The next byte; `None` at the end of the connection.
+    async fn heard(stream: &mut TcpStream) -> Option<u8> {
+        tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an answer or an end").ok()
+    }
+
+    async fn is_silent(stream: &mut TcpStream) -> bool {
+        tokio::time::timeout(Duration::from_millis(200), stream.read_u8()).await.is_err()
+    }
+
+    #[tokio::test]
+    async fn what_was_stalled_arrives_later_and_what_was_swallowed_never_does() {
+        let (target, _server) = echo(b'1').await;
+        let proxy = Proxy::start(&target).await;
+        let mut stream = connect(&proxy, b'1').await;
+        proxy.stall();
+        stream.write_u8(b'a').await.unwrap();
+        assert!(is_silent(&mut stream).await);
+        assert!(proxy.holds(b"a") && !proxy.holds(b"b"));
+        proxy.forward();
+        assert_eq!(heard(&mut stream).await, Some(b'a'));
+        proxy.swallow();
+        stream.write_u8(b'b').await.unwrap();
+        assert!(is_silent(&mut stream).await);
+        proxy.forward();
+        stream.write_u8(b'c').await.unwrap();
+        assert!(is_silent(&mut stream).await, "it has lost a byte");
+        connect(&proxy, b'1').await;
+    }
+
+    #[tokio::test]
+    async fn a_cut_ends_connections_and_a_redirection_leads_elsewhere() {
+        let ((first, _one), (second, _two)) = (echo(b'1').await, echo(b'2').await);
+        let proxy = Proxy::start(&first).await;
+        let mut stream = connect(&proxy, b'1').await;
+        proxy.cut();
+        assert_eq!(heard(&mut stream).await, None);
+        let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(heard(&mut refused).await, None);
+        proxy.forward();
+        let mut stream = connect(&proxy, b'1').await;
+        proxy.redirect(&second);
+        assert_eq!(heard(&mut stream).await, None);
+        connect(&proxy, b'2').await;
+    }
+
+    #[tokio::test]
+    async fn a_delayed_byte_arrives() {
+        let (target, _server) = echo(b'1').await;
+        let proxy = Proxy::start(&target).await;
+        let mut stream = connect(&proxy, b'1').await;
+        proxy.delay(Duration::from_millis(300));
+        stream.write_u8(b'a').await.unwrap();
+        assert!(is_silent(&mut stream).await);
+        assert_eq!(heard(&mut stream).await, Some(b'a'));
     }
 }

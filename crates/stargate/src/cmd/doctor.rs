@@ -1,6 +1,7 @@
 //! `stargate doctor`: what a support engineer would ask for, each with a remedy.
 
 mod host;
+mod leader;
 mod queue;
 mod runtime;
 
@@ -51,7 +52,10 @@ impl Check {
 pub(crate) async fn run(app: &App) -> Result<()> {
     let mut checks = vec![host::home(&app.settings), host::disk(&app.settings)];
     match assemble::open(&app.settings, Migrate::No).await {
-        Ok(store) => checks.extend(queue::checks(store.as_ref(), &app.settings).await),
+        Ok(store) => {
+            checks.extend(queue::checks(store.as_ref(), &app.settings).await);
+            checks.extend(leader::checks(store.as_ref(), &app.settings).await);
+        }
         Err(failure) => {
             let remedy = match failure.code.as_str() {
                 "SCHEMA_TOO_OLD" => "stargate migrate".to_owned(),

@@ -1,5 +1,6 @@
 //! Every setting with one value: its names, its meaning, its range. `docs/config.md` is generated from here.
 
+pub(super) mod leader;
 pub(super) mod runtime;
 
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ pub(crate) fn described() -> Vec<Described> {
         LOG_FILTER.described(),
     ];
     all.extend(runtime::described());
+    all.extend(leader::described());
     all
 }
 

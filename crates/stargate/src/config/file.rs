@@ -16,8 +16,16 @@ use crate::failure::{Failure, Result};
 pub(crate) type Given<T> = Option<Spanned<T>>;
 
 /// Keys whose values no message repeats.
-const SECRET_KEYS: [&str; 7] =
-    ["secret", "env", "dsn", "listen_dsn", "access_key_id", "secret_access_key", "session_token"];
+const SECRET_KEYS: [&str; 8] = [
+    "secret",
+    "env",
+    "dsn",
+    "listen_dsn",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "redis_url",
+];
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +45,7 @@ pub(crate) struct File {
     pub(crate) clip: Clip,
     pub(crate) scratch: Scratch,
     pub(crate) sources: Sources,
+    pub(crate) leader: Leader,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
     pub(crate) schedules: BTreeMap<Spanned<String>, Schedule>,
@@ -140,6 +149,38 @@ pub(crate) struct Pgboss {
     pub(crate) queues: Given<Vec<String>>,
     pub(crate) kinds: Given<BTreeMap<String, String>>,
     pub(crate) poll: Given<Interval>,
+}
+
+/// `[leader]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Leader {
+    pub(crate) backend: Given<String>,
+    pub(crate) campaign: Given<bool>,
+    pub(crate) instance: Given<String>,
+    pub(crate) address: Given<String>,
+    pub(crate) forward_writes: Given<bool>,
+    pub(crate) redis_url: Given<String>,
+    pub(crate) key: Given<String>,
+    pub(crate) authority: Given<PathBuf>,
+    pub(crate) replicas: Given<ReplicasGiven>,
+    pub(crate) ttl: Given<Interval>,
+    pub(crate) renew_every: Given<Interval>,
+    pub(crate) renew_retries: Given<Vec<Interval>>,
+    pub(crate) renew_until_deadline: Given<bool>,
+    pub(crate) retry_every: Given<Interval>,
+    pub(crate) retry_max: Given<Interval>,
+    pub(crate) margin: Given<Interval>,
+    pub(crate) call_timeout: Given<Interval>,
+    pub(crate) startup_guard: Given<bool>,
+}
+
+/// `"connected"` or a number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ReplicasGiven {
+    Number(u64),
+    Word(String),
 }
 
 /// `[kinds."NAME"]`

@@ -5,6 +5,7 @@ mod config;
 mod demo;
 mod doctor;
 mod jobs;
+mod leader;
 mod reference;
 mod serve;
 mod store;
