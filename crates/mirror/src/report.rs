@@ -1,0 +1,195 @@
+//! How a mirror stands, for an operator: how far it is behind, why, and when it will have caught up.
+
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use stargate_base::clock;
+
+use crate::checkpoint::{Checkpoint, Loaded};
+use crate::dead_letter::DeadLetters;
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::journal::{Journal, Next};
+use crate::status::{Record, Status, Statuses};
+
+const STATE: &str = "mirror-worker.state";
+const STATE_BYTES_MAX: u64 = 4 << 20;
+/// How many waiting lines are counted; beyond, their number is estimated from their size.
+const COUNTED_MAX: u64 = 100_000;
+/// From how many of the last records the speed is taken.
+const SPEED_RECORDS: usize = 200;
+/// Records further apart than this do not belong to the same work.
+const SPEED_PAUSE_MAX: SignedDuration = SignedDuration::from_secs(60);
+
+/// What a worker says about itself. Other processes read it from a file that is written when it changes.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct WorkerState {
+    /// Whether it works. A worker that was killed did not say that it ended.
+    pub running: bool,
+    /// The process.
+    pub pid: u32,
+    /// `closed`, `open` or `probing`.
+    pub breaker: String,
+    /// Probes that failed since it opened.
+    pub failed_probes: u32,
+    /// What the remote said last while it was away.
+    pub error: Option<String>,
+    /// Refs whose last entry the remote did not want.
+    pub parked: Vec<String>,
+    /// Entries that wait. Not kept up to date in the file.
+    #[serde(skip)]
+    pub backlog: u64,
+    /// Age of the oldest of them. Not in the file.
+    #[serde(skip)]
+    pub lag_ms: u64,
+}
+
+impl WorkerState {
+    pub(crate) fn differs_for_others(&self, other: &Self) -> bool {
+        let shown = |state: &Self| Self { backlog: 0, lag_ms: 0, pid: 0, ..state.clone() };
+        shown(self) != shown(other)
+    }
+
+    pub(crate) fn store(&self, repo: &Path) -> Result<()> {
+        let state = Self { pid: std::process::id(), ..self.clone() };
+        let mut content =
+            serde_json::to_vec(&state).map_err(|error| Error::invalid("worker state", error.to_string()))?;
+        content.push(b'\n');
+        Files::open(repo)?.replace(STATE, &content)
+    }
+
+    /// What the last worker said about itself.
+    pub fn load(repo: &Path) -> Result<Option<Self>> {
+        let content = Files::open(repo)?.read(STATE, STATE_BYTES_MAX)?;
+        let state: Option<Self> = content.and_then(|content| serde_json::from_slice(&content).ok());
+        Ok(state.map(|state| Self { running: state.running && is_alive(state.pid), ..state }))
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    // Without the right to signal it, it is alive all the same.
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+/// How a mirror stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// What the worker says about itself, if there ever was one.
+    pub worker: Option<WorkerState>,
+    /// Entries that wait.
+    pub backlog: u64,
+    /// Whether that was counted to the end.
+    pub backlog_is_exact: bool,
+    /// When the oldest of them was accepted.
+    pub oldest_pending_at: Option<Timestamp>,
+    /// How long ago that was.
+    pub lag_seconds: f64,
+    /// Dead letters that nobody has requeued.
+    pub dead_letters: usize,
+    /// How far the journal is accounted for.
+    pub checkpoint: Option<Checkpoint>,
+    /// The last entry that was mirrored.
+    pub last_mirrored: Option<Record>,
+    /// Entries a second, lately.
+    pub speed: Option<f64>,
+    /// When nothing will wait any more, at that speed, if nothing comes in; none while the remote is away.
+    pub caught_up_in_seconds: Option<f64>,
+}
+
+impl Report {
+    /// Looks at the files of a repository; works while a worker runs, and while none does. Blocks.
+    pub fn of(repo: &Path) -> Result<Self> {
+        let waiting = Waiting::of(&Journal::open(repo)?)?;
+        let worker = WorkerState::load(repo)?;
+        let records = Statuses::open(repo)?.latest(SPEED_RECORDS)?;
+        let lag = waiting.oldest.map_or(SignedDuration::ZERO, |at| clock::wall().duration_since(at));
+        let speed = speed(&records);
+        let is_away = worker.as_ref().is_some_and(|state| state.breaker != "closed");
+        #[expect(clippy::cast_precision_loss, reason = "a forecast, not a figure")]
+        let backlog = waiting.lines as f64;
+        Ok(Self {
+            worker,
+            backlog: waiting.lines,
+            backlog_is_exact: waiting.exact,
+            oldest_pending_at: waiting.oldest,
+            lag_seconds: lag.max(SignedDuration::ZERO).as_secs_f64(),
+            dead_letters: DeadLetters::open(repo)?.open_count()?,
+            checkpoint: match Checkpoint::load(repo)? {
+                Loaded::Found(checkpoint) => Some(checkpoint),
+                Loaded::Absent | Loaded::Unreadable => None,
+            },
+            caught_up_in_seconds: match speed {
+                _ if waiting.lines == 0 => Some(0.0),
+                Some(speed) if !is_away => Some(backlog / speed),
+                _ => None,
+            },
+            speed,
+            last_mirrored: records.into_iter().find(|record| record.status == Status::Completed),
+        })
+    }
+}
+
+struct Waiting {
+    lines: u64,
+    exact: bool,
+    oldest: Option<Timestamp>,
+}
+
+impl Waiting {
+    fn of(journal: &Journal) -> Result<Self> {
+        let (mut reader, _) = journal.resume()?;
+        let mut waiting = Self { lines: 0, exact: true, oldest: None };
+        let mut bytes = 0;
+        while let Next::Line(line) = reader.next()? {
+            waiting.lines += 1;
+            bytes += line.to - line.from;
+            let written = line.entry.ok().and_then(|entry| entry.timestamp);
+            waiting.oldest = waiting.oldest.or(written);
+            if waiting.lines >= COUNTED_MAX {
+                let rest = journal.bytes_after(reader.position())?;
+                waiting.exact = rest == 0;
+                waiting.lines += rest * waiting.lines / bytes.max(1);
+                break;
+            }
+        }
+        Ok(waiting)
+    }
+}
+
+/// Entries a second in the last stretch of work; none if there is too little to tell.
+fn speed(newest_first: &[Record]) -> Option<f64> {
+    let mut count = 1_u32;
+    let mut last = newest_first.first()?.at;
+    for record in &newest_first[1..] {
+        if last.duration_since(record.at) > SPEED_PAUSE_MAX {
+            break;
+        }
+        last = record.at;
+        count += 1;
+    }
+    let took = newest_first.first()?.at.duration_since(last).as_secs_f64();
+    (count > 1 && took > 0.0).then(|| f64::from(count - 1) / took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(at: i64) -> Record {
+        let mut record = Record::new("x", 0, Status::Completed, 1);
+        record.at = Timestamp::from_second(at).unwrap();
+        record
+    }
+
+    #[test]
+    fn speed_is_that_of_the_last_stretch_of_work() {
+        let speed_of = |seconds: &[i64]| speed(&seconds.iter().copied().map(record).collect::<Vec<_>>());
+        assert_eq!(speed_of(&[104, 102, 100]), Some(0.5));
+        assert_eq!(speed_of(&[1004, 1002, 1000, 10]), Some(0.5), "an old record does not count");
+        assert_eq!(speed_of(&[5]), None);
+        assert_eq!(speed_of(&[]), None);
+        assert_eq!(speed_of(&[5, 5]), None);
+    }
+}
