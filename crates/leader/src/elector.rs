@@ -35,6 +35,10 @@ const HINT_JITTER_MS: std::ops::RangeInclusive<u64> = 0..=20;
 /// A node that makes room for others looks who leads so many times in the pause between two tries of a standby.
 const LOOKS: u32 = 20;
 
+/// In a handover, work that was asked to end has so long; then it is dropped where it stands. A successor does not wait
+/// for a slow store: what the store makes of a dropped write, it orders with the next epoch.
+const POLITENESS: Duration = Duration::from_millis(500);
+
 /// Being deposed is remembered for so many times the longest pause: two nodes that depose each other wait longer and
 /// longer.
 const FEUD_MEMORY: u32 = 10;
@@ -179,10 +183,14 @@ impl Elector {
                 self.owe(token);
                 self.rest(now, Rest::Trouble, out);
             }
-            State::Leaving(leaving) if leaving.manner == Manner::Politely && now >= leaving.lock.deadline => {
-                leaving.manner = Manner::AtOnce;
-                leaving.renewal = None;
-                out.push(Action::StopWork(Manner::AtOnce));
+            State::Leaving(leaving) => {
+                if leaving.manner == Manner::Politely && now >= leaving.polite_until {
+                    leaving.manner = Manner::AtOnce;
+                    out.push(Action::StopWork(Manner::AtOnce));
+                }
+                if now >= leaving.lock.deadline {
+                    leaving.renewal = None;
+                }
             }
             _ => {}
         }
@@ -234,9 +242,6 @@ impl Elector {
                     leaving.complain = None;
                     // Work that never ends must not keep the lock from others for ever.
                     leaving.renewal = None;
-                    if std::mem::replace(&mut leaving.manner, Manner::AtOnce) == Manner::Politely {
-                        out.push(Action::StopWork(Manner::AtOnce));
-                    }
                     out.push(Action::Tell(Note::WorkLingers(leaving.epoch)));
                 }
                 if let Some(Renewal::Due { at, failures }) = leaving.renewal

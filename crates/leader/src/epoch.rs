@@ -51,7 +51,7 @@ impl MemoryEpochs {
 
     /// Whether a write with this epoch would be accepted.
     pub fn accepts(&self, epoch: Epoch) -> bool {
-        self.lock().last().is_none_or(|last| epoch >= last.epoch)
+        self.lock().last().is_some_and(|last| epoch == last.epoch)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {

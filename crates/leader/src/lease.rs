@@ -74,16 +74,25 @@ impl Value {
         let (instance, token, address) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
         let token = token.filter(|t| t.len() == 32).and_then(|t| u128::from_str_radix(t, 16).ok());
         match token {
-            Some(token) => Self {
-                holder: Holder { instance: instance.to_owned(), address: address.map(str::to_owned) },
-                token: Some(Token(token)),
-            },
-            None => {
-                let instance = text.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
-                Self { holder: Holder { instance, address: None }, token: None }
+            Some(token) => {
+                let address = address.map(legible).filter(|address| !address.is_empty());
+                Self { holder: Holder { instance: legible(instance), address }, token: Some(Token(token)) }
             }
+            None => Self { holder: Holder { instance: legible(text), address: None }, token: None },
         }
     }
+}
+
+/// A name as it may be shown and passed on, whoever wrote it: on one line, and no longer than a name may be.
+fn legible(text: &str) -> String {
+    let mut name = String::new();
+    for c in text.chars().filter(|c| !c.is_control()) {
+        if name.len() + c.len_utf8() > NAME_BYTES_MAX {
+            break;
+        }
+        name.push(c);
+    }
+    name
 }
 
 /// A bid for the lock.
@@ -248,6 +257,21 @@ mod tests {
         for text in ["", "somebody", "x:short", "x:zz00000000000000000000000000000z", "tab\there"] {
             assert_eq!(Value::parse(text).token, None, "{text:?}");
         }
-        assert_eq!(Value::parse(&"é".repeat(1000)).holder.instance.chars().count(), NAME_BYTES_MAX);
+        assert!(Value::parse(&"é".repeat(1000)).holder.instance.len() <= NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn names_in_a_foreign_value_are_bounded_and_fit_on_a_line() {
+        let token = "0".repeat(32);
+        let long = "é".repeat(1000);
+        let holder = Value::parse(&format!("{long}:{token}:http://{long}")).holder;
+        let address = holder.address.unwrap();
+        assert!(holder.instance.len() <= NAME_BYTES_MAX && holder.instance.starts_with('é'));
+        assert!(address.len() <= NAME_BYTES_MAX && address.starts_with("http://é"));
+        let value = Value::parse(&format!("a\r\nb\u{85}:{token}:http://x\u{1b}[31m\n"));
+        assert_eq!(value.token, Some(Token(0)));
+        let holder = Holder { instance: "ab".to_owned(), address: Some("http://x[31m".to_owned()) };
+        assert_eq!(value.holder, holder);
+        assert_eq!(Value::parse(&format!("a:{token}:")).holder.address, None, "an empty address is none");
     }
 }

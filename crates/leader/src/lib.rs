@@ -24,10 +24,13 @@
 //! | | |
 //! | --- | --- |
 //! | the leader dies | the lock expires; a standby that watches takes it within 50 ms after |
-//! | it ends or is asked to step down | work is joined under the lock, the lock released, the standby told |
+//! | it ends or is asked to step down | work is joined under the lock, dropped after half a second; the lock is released, the standby told |
+//! | it was asked to step down | it does not bid for a while, but looks who leads, and follows that one like any standby |
 //! | a renewal fails | tried again after 500 ms, 1 s, 2 s; then it steps down, well before the deadline |
 //! | it is paused beyond its lease | `is_leader` is false when it wakes; late answers count for nothing; writes are refused |
 //! | the store has issued a higher epoch | writes are refused; whoever is told calls [`Leadership::deposed`], and the node steps down |
+//! | two nodes share a store but no lock | they depose each other, wait longer each time, and say what to do |
+//! | the lock cannot be reached | tried after 5 s, 10 s, … 60 s, and at once when Redis answers again |
 //! | Redis loses the lock | the leader steps down at the next renewal; nobody is granted it for a time to live |
 //! | Redis fails over to a replica | the lock was on all replicas, or was not granted |
 //!

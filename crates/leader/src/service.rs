@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::{Clock, SystemClock};
@@ -87,6 +87,7 @@ impl Service {
             elector,
             answers: FuturesUnordered::new(),
             work: None,
+            recorded: None,
             trouble: None,
         };
         let mut asleep = clock.suspended();
@@ -132,6 +133,8 @@ struct Driver {
     elector: Elector,
     answers: FuturesUnordered<Answer>,
     work: Option<Work>,
+    /// Ends when the end of the last term was recorded, or could not be.
+    recorded: Option<oneshot::Receiver<()>>,
     trouble: Option<String>,
 }
 
@@ -183,10 +186,19 @@ impl Driver {
                 let reply = within(bid.timeout, "renew", &*lease, lease.renew(&bid)).await;
                 Event::Renewed(id, reply)
             }),
-            Action::Release(id, bid) => Box::pin(async move {
-                let reply = within(bid.timeout, "release", &*lease, lease.release(&bid)).await;
-                Event::Released(id, reply)
-            }),
+            Action::Release(id, bid) => {
+                let recorded = self.recorded.take();
+                Box::pin(async move {
+                    // Whoever begins the next term finds this one ended, and why. Not worth a long wait.
+                    let (begin, patience) = (tokio::time::Instant::now(), bid.timeout / 4);
+                    if let Some(recorded) = recorded {
+                        let _ = tokio::time::timeout(patience, recorded).await;
+                    }
+                    let left = bid.timeout.saturating_sub(begin.elapsed());
+                    let reply = within(left, "release", &*lease, lease.release(&bid)).await;
+                    Event::Released(id, reply)
+                })
+            }
             Action::Inspect(id, timeout) => Box::pin(async move {
                 let reply = within(timeout, "inspect", &*lease, lease.inspect()).await;
                 Event::Inspected(id, reply)
@@ -198,11 +210,15 @@ impl Driver {
             },
             Action::EndTerm(epoch, reason) => {
                 let epochs = Arc::clone(&self.epochs);
+                let (done, recorded) = oneshot::channel();
+                self.recorded = Some(recorded);
                 Box::pin(async move {
                     let ended = tokio::time::timeout(RECORD_TIMEOUT, epochs.ended(epoch, reason)).await;
                     if !matches!(ended, Ok(Ok(()))) {
                         tracing::warn!(%epoch, %reason, "the end of the term could not be recorded");
                     }
+                    // Nobody waits if the lock was lost.
+                    let _ = done.send(());
                     Event::Tick
                 })
             }
@@ -310,8 +326,8 @@ impl Driver {
 }
 
 /// What to do about two nodes that share a store and no lock.
-const UNSHARED: &str =
-    "another node uses the same store; several machines need leader.backend = \"redis\" and one redis_url";
+const UNSHARED: &str = "another node uses the same store with another lock; nodes on several machines need leader.backend = \"redis\" and \
+     one redis_url, nodes on one machine one home or that as well";
 
 async fn within<T>(
     timeout: Duration,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stargate_base::Tasks;
+use stargate_leader::boot::{Clock, SystemClock};
 use stargate_leader::lease::{Bid, Token};
 use stargate_leader::{Config, Epochs, Holder, Leadership, Lease, Service, Settings};
 use tokio::task::JoinHandle;
@@ -45,7 +46,16 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn start(config: Config, lease: Arc<dyn Lease>, epochs: Arc<dyn Epochs>) -> Self {
-        let (service, leadership) = Service::new(config, lease, epochs);
+        Self::start_with_clock(config, lease, epochs, Arc::new(SystemClock))
+    }
+
+    pub(crate) fn start_with_clock(
+        config: Config,
+        lease: Arc<dyn Lease>,
+        epochs: Arc<dyn Epochs>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (service, leadership) = Service::with_clock(config, lease, epochs, clock);
         let tasks = Tasks::new();
         let running = tasks.spawn(service.run(tasks.stopping()));
         Self { leadership, tasks, running }

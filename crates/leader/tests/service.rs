@@ -7,7 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stargate_base::Tasks;
 use stargate_leader::boot::{Clock as _, ManualClock};
-use stargate_leader::{Epoch, Epochs, Error, Holder, MemoryEpochs, Phase, Reason, Result, Service, Unlocked};
+use stargate_leader::lease::{Acquired, Bid, Inspection, Released, Renewed};
+use stargate_leader::{
+    Epoch, Epochs, Error, Holder, Lease, MemoryEpochs, Phase, Reason, Result, Service, Unlocked,
+};
 use stargate_testkit::eventually;
 
 use crate::nodes::{Node, PATIENCE, config};
@@ -39,8 +42,10 @@ async fn a_single_node_leads_at_once_and_says_so() {
 
 #[tokio::test]
 async fn stepping_down_waits_for_the_work_and_refuses_new_work_meanwhile() {
-    let epochs = Arc::default();
-    let node = start(&epochs);
+    let epochs = Arc::<MemoryEpochs>::default();
+    // Its clock stands still: patience does not run out.
+    let clock = Arc::new(ManualClock::default());
+    let node = Node::start_with_clock(config("a", TTL), Arc::new(Unlocked), epochs.clone(), clock);
     let guard = node.leads().await;
     let leadership = node.leadership.clone();
     let tasks = Tasks::new();
@@ -63,6 +68,35 @@ async fn stepping_down_waits_for_the_work_and_refuses_new_work_meanwhile() {
         }
     };
     assert_eq!(eventually(PATIENCE, "the record of the end", ended).await, Reason::StepDown);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn stepping_down_drops_a_write_that_takes_too_long() {
+    let epochs = Arc::<MemoryEpochs>::default();
+    let clock = ManualClock::default();
+    let node =
+        Node::start_with_clock(config("a", TTL), Arc::new(Unlocked), epochs.clone(), Arc::new(clock.clone()));
+    let guard = node.leads().await;
+    let write = async {
+        // The guard goes with the write.
+        let guard = guard;
+        guard.run(std::future::pending::<()>()).await
+    };
+    let stopping = async {
+        let stepping = node.leadership.step_down();
+        let patience = async {
+            while node.leadership.is_leader() {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(Duration::from_millis(500));
+        };
+        tokio::join!(stepping, patience).0
+    };
+    let both = async { tokio::join!(write, stopping) };
+    let (written, stepped) = tokio::time::timeout(PATIENCE, both).await.expect("an end");
+    assert!(matches!(written, Err(Error::NotLeader { .. })), "{written:?}");
+    stepped.unwrap();
     node.stop().await;
 }
 
@@ -166,11 +200,69 @@ async fn a_second_node_without_lock_deposes_the_first_one() {
     tokio::time::timeout(PATIENCE, guard.stopping().cancelled()).await.expect("the term ends");
     assert!(!a.leadership.is_leader() && b.leadership.is_leader());
     let trouble = a.leadership.standing().trouble.expect("what is wrong");
-    assert!(trouble.contains("leader.backend = \"redis\""), "{trouble}");
+    for way in ["leader.backend = \"redis\"", "several machines", "on one machine"] {
+        assert!(trouble.contains(way), "{trouble}");
+    }
     drop(guard);
     a.stop().await;
     b.stop().await;
     assert_eq!(epochs.records()[0].ended, Some(Reason::Deposed));
+}
+
+/// A lock and a store that write down in which order they are told about an end.
+#[derive(Debug, Default)]
+struct Noting(Mutex<Vec<&'static str>>, MemoryEpochs);
+
+#[async_trait]
+impl Epochs for Noting {
+    async fn issue(&self, holder: &Holder) -> Result<Epoch> {
+        self.1.issue(holder).await
+    }
+
+    async fn ended(&self, epoch: Epoch, reason: Reason) -> Result<()> {
+        // Slower than giving the lock back.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.0.lock().expect("no panic while noting").push("recorded");
+        self.1.ended(epoch, reason).await
+    }
+}
+
+#[async_trait]
+impl Lease for Noting {
+    fn place(&self) -> String {
+        Unlocked.place()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn acquire(&self, bid: &Bid) -> Result<Acquired> {
+        Unlocked.acquire(bid).await
+    }
+
+    async fn renew(&self, bid: &Bid) -> Result<Renewed> {
+        Unlocked.renew(bid).await
+    }
+
+    async fn release(&self, bid: &Bid) -> Result<Released> {
+        self.0.lock().expect("no panic while noting").push("released");
+        Unlocked.release(bid).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection> {
+        Unlocked.inspect().await
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_term_is_recorded_before_the_lock_is_given_back() {
+    let both = Arc::new(Noting::default());
+    let node = Node::start(config("a", TTL), both.clone(), both.clone());
+    drop(node.leads().await);
+    node.leadership.step_down().await.unwrap();
+    assert_eq!(*both.0.lock().unwrap(), ["recorded", "released"]);
+    node.stop().await;
 }
 
 /// Log lines, kept for a look.

@@ -70,8 +70,8 @@ pub enum Error {
         /// The limit.
         depth_max: u64,
     },
-    /// A leader wrote whose term is over.
-    #[error("the term with epoch {epoch} is over, epoch {current} has begun; ask the leader")]
+    /// A leader wrote whose term is not the newest.
+    #[error("the term with epoch {epoch} is over, the newest epoch is {current}; ask the leader")]
     Deposed {
         /// The epoch the write came with.
         epoch: Epoch,

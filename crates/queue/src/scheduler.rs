@@ -26,7 +26,7 @@ pub enum Ended {
 /// Fires schedules until `stop` is cancelled, or the term of the store given ([`Store::under`]) is over.
 pub async fn run(store: SharedStore, stop: CancellationToken) -> Ended {
     while !stop.is_cancelled() {
-        let wait = match run_once(&*store).await {
+        let wait = match run_once(&*store, &stop).await {
             Ok(round) => round.next.min(LOOK_EVERY),
             Err(Error::Deposed { .. }) => return Ended::Deposed,
             Err(error) => {
@@ -48,8 +48,8 @@ pub struct Round {
     pub next: Duration,
 }
 
-/// Fires what is due by the store's clock. Instants missed meanwhile are made up for by one firing.
-pub async fn run_once(store: &dyn Store) -> Result<Round> {
+/// Fires what is due by the store's clock, until `stop`. Instants missed meanwhile are made up for by one firing.
+pub async fn run_once(store: &dyn Store, stop: &CancellationToken) -> Result<Round> {
     let now = store.now().await?;
     let mut round = Round { fired: Vec::new(), next: LOOK_EVERY };
     for schedule in store.schedules().await? {
@@ -57,6 +57,10 @@ pub async fn run_once(store: &dyn Store) -> Result<Round> {
         if due > now {
             round.next = round.next.min(until(now, due));
             continue;
+        }
+        if stop.is_cancelled() {
+            // A node that is to step down does not begin another write.
+            break;
         }
         let next = schedule.next_after(now)?;
         match store.schedule_fire(&schedule.name, due, next).await {

@@ -53,12 +53,14 @@
 //! 23. A finished job is not purged while it has a link.
 //!
 //! Leadership
-//! 24. A write through `under(e)` takes effect only if no epoch higher than `e` had been issued when it committed;
-//!     otherwise it changes nothing and is answered `Deposed`. The comparison is part of the transaction that writes
-//!     (INV-3).
+//! 24. A write through `under(e)` takes effect only if `e` was the newest epoch when it committed; otherwise it changes
+//!     nothing and is answered `Deposed`. That goes for a higher `e` too: the store was set back, and does not know of
+//!     that term any more. The comparison is part of the transaction that writes (INV-3).
 //! 25. Guarded like this are `enqueue`, `enqueue_once`, `retry`, `cancel`, `pause`, `resume`, `limit_set`,
-//!     `limit_remove`, `schedule_put`, `schedule_remove`, `schedule_fire` and `purge`. What a worker's lease fences, and
-//!     what processes say about themselves, is not.
+//!     `limit_remove`, `schedule_put`, `schedule_remove`, `schedule_fire` and `purge`, when they are called through
+//!     `under`. What a worker's lease fences, and what processes say about themselves, is not. Nor is a write without a
+//!     term: a command that opens the store itself, a job that enqueues or purges under its lease, and the intake, which
+//!     cancels the job of an item that is not its own any more, on whichever node that is found.
 //! 26. `term_begin` raises the epoch only from the one its caller saw: a late one cannot depose a later term.
 //! 27. Terms never overlap: a term begins at the store's time and ends the one before it at that same time, if that is
 //!     still open. The end of a term is recorded once.
@@ -99,8 +101,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     // Leadership
 
-    /// The same store as a leader sees it: guarded writes are refused with `Error::Deposed` once a higher epoch was
-    /// issued. Everything else is as before.
+    /// The same store as a leader sees it: guarded writes are refused with `Error::Deposed` unless this is the newest
+    /// epoch. Everything else is as before.
     fn under(&self, epoch: Epoch) -> SharedStore;
 
     /// The epoch of the newest term, if there ever was one.

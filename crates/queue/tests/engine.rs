@@ -567,12 +567,16 @@ async fn a_schedule_fires_once_though_two_processes_look(store: SharedStore) {
         last_at: None,
     };
     store.schedule_put(schedule).await.unwrap();
-    let (one, two) = tokio::join!(scheduler::run_once(&*store), scheduler::run_once(&*store));
+    let stop = CancellationToken::new();
+    stop.cancel();
+    assert_eq!(scheduler::run_once(&*store, &stop).await.unwrap().fired, [], "it is to stop");
+    let stop = CancellationToken::new();
+    let (one, two) = tokio::join!(scheduler::run_once(&*store, &stop), scheduler::run_once(&*store, &stop));
     let fired = one.unwrap().fired.len() + two.unwrap().fired.len();
     assert_eq!(fired, 1);
     let schedule = store.schedules().await.unwrap().remove(0);
     assert!(schedule.next_at.unwrap() > now && schedule.last_at.is_some(), "{schedule:?}");
-    assert_eq!(scheduler::run_once(&*store).await.unwrap().fired, []);
+    assert_eq!(scheduler::run_once(&*store, &stop).await.unwrap().fired, []);
 }
 
 async fn explain_names_what_holds_a_job_back(store: SharedStore) {

@@ -2,8 +2,8 @@
 //!
 //! Beside them `pgboss`: a queue of others, from which work is taken.
 //!
-//! Each adapter keeps the contract of `stargate_queue::store`; its statements lie in `sql/<store>/`, its schema in
-//! `migrations/<store>/`.
+//! Each adapter keeps the contracts of `stargate_queue::store`, `stargate_repo::store` and `stargate_access::tokens`; its
+//! statements lie in `sql/<store>/`, its schema in `migrations/<store>/`.
 
 mod bytes;
 pub mod pgboss;

@@ -5,6 +5,7 @@
 //!   settle ──▶ a connection of its own: one durable statement for a batch
 //!   beat ────▶ a connection of its own, driven by the runtime that beats
 //!   enqueue ─▶ calls put together ──▶ a connection of its own
+//!   terms ───▶ a connection of its own: nobody who reads keeps a node from leading
 //!   readers, operators ──▶ a few connections
 //!   LISTEN ──▶ a connection of its own, perhaps past a pooler
 //! ```
@@ -118,6 +119,7 @@ struct Inner {
     settle: Line,
     beat: Line,
     enqueue: Line,
+    leadership: Line,
     readers: Lines,
     /// For what takes long and that nobody waits for.
     spare: Line,
@@ -166,6 +168,7 @@ impl Postgres {
             settle: line(),
             beat: line(),
             enqueue: line(),
+            leadership: line(),
             readers: Lines::new(&connector, READERS),
             spare: line(),
             lanes: lanes::Lanes::default(),

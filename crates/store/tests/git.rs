@@ -166,7 +166,7 @@ async fn a_push_goes_its_way(place: Place) {
     let folders = Folders::new(move |name| Some(root.join(name)));
     let courier = Arc::new(Remembering::default());
     let mut registry = Registry::new();
-    register(&mut registry, &pushes, Arc::new(folders), Some(courier.clone())).unwrap();
+    register(&mut registry, &pushes, Some(Arc::new(folders)), Some(courier.clone())).unwrap();
     pushes.webhook_put(hook()).await.unwrap();
     let first = pushes.record(push("r1", 0, 1)).await.unwrap();
     let lost = NewPush { repo: "removed".to_owned(), ..push("r1", 0, 1) };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use stargate_access::{Grant, NewToken, Tokens as _};
 use stargate_base::clock::ManualClock;
 use stargate_base::{Clock, Epoch};
 use stargate_queue::intake::{Claim, LinkFilter, LinkTurn, NewLink, Terms};

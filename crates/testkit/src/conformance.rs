@@ -27,9 +27,9 @@ pub mod fairness;
 #[doc(hidden)]
 pub mod fence;
 #[doc(hidden)]
-pub mod leadership;
-#[doc(hidden)]
 pub mod git;
+#[doc(hidden)]
+pub mod leadership;
 #[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
@@ -365,7 +365,7 @@ macro_rules! queue_conformance {
                 a_term_without_a_name_or_an_end_without_a_reason_is_refused,
                 every_guarded_write_of_a_deposed_leader_is_refused_and_changes_nothing,
                 every_guarded_write_of_the_leader_takes_effect,
-                a_leader_that_the_store_has_not_heard_of_yet_is_not_refused,
+                a_leader_that_the_store_has_not_heard_of_is_refused,
                 what_a_lease_fences_passes_under_any_epoch,
                 reading_under_an_epoch_is_the_same,
                 a_refused_write_does_not_take_its_neighbours_with_it,
@@ -434,6 +434,7 @@ macro_rules! tables_conformance {
                 racing_workers_process_an_event_once,
                 a_processing_that_is_cut_off_leaves_all_or_nothing,
                 an_event_that_is_not_there_is_poison,
+                the_default_branch_ends_where_the_last_push_left_it,
                 other_refs_do_not_move_the_default_branch,
                 another_default_branch_is_unknown_until_its_next_push,
                 one_size_job_waits_however_many_pushes_there_were,

@@ -30,7 +30,7 @@ pub enum Event {
     Hint(Hint),
     /// The machine has just woken up from a suspend.
     Suspended,
-    /// The store has refused a write of this epoch, because it has issued a higher one.
+    /// The store has refused a write of this epoch, because it is not the newest.
     Deposed(Epoch),
     /// An operator wants another node to lead.
     StepDown,
@@ -87,7 +87,7 @@ pub enum Reason {
     Expired,
     /// The machine was suspended.
     Suspended,
-    /// The store has issued a higher epoch.
+    /// The store has issued another epoch.
     Deposed,
 }
 

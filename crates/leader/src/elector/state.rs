@@ -31,6 +31,8 @@ pub(super) struct Leaving {
     pub(super) epoch: Epoch,
     pub(super) reason: Reason,
     pub(super) manner: Manner,
+    /// When work that was asked to end is dropped.
+    pub(super) polite_until: Instant,
     /// In an orderly handover the lock is kept until the work has ended, so that no successor starts beside it.
     pub(super) renewal: Option<Renewal>,
     /// The lock is known to be gone: there is nothing to give back.
@@ -120,8 +122,9 @@ impl State {
             Self::Entering { lock, call } => Some(call.expires.min(lock.deadline)),
             Self::Leading { lock, renewal, .. } => Some(renewal.wake().min(lock.deadline)),
             Self::Leaving(leaving) => {
-                let deadline = (leaving.manner == Manner::Politely).then_some(leaving.lock.deadline);
-                [deadline, leaving.renewal.map(Renewal::wake), leaving.complain].into_iter().flatten().min()
+                let polite = (leaving.manner == Manner::Politely).then_some(leaving.polite_until);
+                let renewal = leaving.renewal.map(|renewal| renewal.wake().min(leaving.lock.deadline));
+                [polite, renewal, leaving.complain].into_iter().flatten().min()
             }
             Self::Ended => None,
         }

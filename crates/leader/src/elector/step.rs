@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 
 use super::state::{Ask, Leaving, Lock, Pending, Renewal, Rest, State};
-use super::{Action, Elector, Known, LOOKS, Manner, Note, Out, Reason};
+use super::{Action, Elector, Known, LOOKS, Manner, Note, Out, POLITENESS, Reason};
 use crate::boot::Instant;
 use crate::error::Error;
 use crate::lease::{Bid, Incumbent, Token};
@@ -55,11 +55,17 @@ impl Elector {
     pub(super) fn leave(&mut self, now: Instant, reason: Reason, out: &mut Out) {
         let State::Leading { lock, epoch, renewal } = &self.state else { return };
         let manner = reason.manner();
+        let polite_until = match reason.is_handover() {
+            true => lock.deadline.min(now + POLITENESS),
+            // Nobody can take over before anyway.
+            false => lock.deadline,
+        };
         let leaving = Leaving {
             lock: *lock,
             epoch: *epoch,
             reason,
             manner,
+            polite_until,
             renewal: reason.is_handover().then_some(*renewal),
             lost: reason == Reason::Lost,
             complain: Some(now + self.config.ttl),

@@ -3,7 +3,7 @@
 -- default_event_id and default_old_oid: the event that default_oid was taken from, and where that began.
 create table stargate.repo (
     id               bigint generated always as identity primary key,
-    name             text collate "C" not null unique check (octet_length(name) between 1 and 200),
+    name             text collate "C" not null unique check (octet_length(name) between 1 and 302),
     default_branch   text collate "C" not null,
     default_oid      text collate "C",
     default_old_oid  text collate "C",

@@ -3,7 +3,7 @@
 -- default_event_id and default_old_oid: the event that default_oid was taken from, and where that began.
 create table repo (
     id               integer primary key autoincrement,
-    name             text not null unique check (length(name) between 1 and 200),
+    name             text not null unique check (length(name) between 1 and 302),
     default_branch   text not null,
     default_oid      text,
     default_old_oid  text,

@@ -76,7 +76,7 @@ async fn write_once(
 
 /// The epoch of the newest term.
 pub(super) async fn epoch(inner: &Inner) -> Result<Option<Epoch>> {
-    let mut s = inner.readers.session().await?;
+    let mut s = inner.leadership.session().await?;
     s.value("tell the epoch", sql!("leader_epoch_get"), &[]).await.map(number)
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn term_begin(
         (&seen as _, Type::INT8),
         (&TERMS_KEPT as _, Type::INT8),
     ];
-    let mut s = inner.readers.session().await?;
+    let mut s = inner.leadership.session().await?;
     let begun: Option<i64> = s.value(OPERATION, sql!("term_begin"), &params).await?;
     match begun {
         Some(epoch) => number(epoch).ok_or_else(|| transient(OPERATION, "the epoch is not a number above 0")),
@@ -108,7 +108,7 @@ pub(super) async fn term_begin(
 pub(super) async fn term_end(inner: &Inner, epoch: Epoch, reason: &str) -> Result<()> {
     let (now, epoch) = (inner.clock.for_statement(), column(Some(epoch)));
     let params = [(&now as _, Type::TIMESTAMPTZ), (&epoch as _, Type::INT8), (&reason as _, Type::TEXT)];
-    let mut s = inner.readers.session().await?;
+    let mut s = inner.leadership.session().await?;
     s.rows("end the term", sql!("term_end"), &params).await.map(drop)
 }
 

@@ -12,7 +12,7 @@ use stargate_queue::{Error, Job, JobId, KindSpec, Result, Stage, State};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::connect::Session;
+use super::connect::{Param, Session};
 use super::enqueue::finish;
 use super::error::{again, is_unique_key_taken, transient};
 use super::rows::{self, count, json, small, span, state_number};
@@ -347,34 +347,75 @@ pub(super) async fn limit_set(inner: &Inner, guard: Option<Epoch>, limit: &Limit
         (&rate_per as _, Type::INT8),
         (&weight as _, Type::INT4),
     ];
-    let mut s = inner.readers.session().await?;
-    leadership::write(&mut s, guard, OPERATION, sql!("limit_rule_put"), &params).await?;
-    limits_apply(inner, &mut s).await
+    limit_write(inner, guard, OPERATION, sql!("limit_rule_put"), &params).await.map(drop)
 }
 
 /// Removes a limit.
 pub(super) async fn limit_remove(inner: &Inner, guard: Option<Epoch>, pattern: &str) -> Result<bool> {
-    let mut s = inner.readers.session().await?;
     let params = [(&pattern as _, Type::TEXT)];
-    let removed =
-        leadership::write(&mut s, guard, "remove the limit", sql!("limit_rule_remove"), &params).await?;
-    limits_apply(inner, &mut s).await?;
+    let removed = limit_write(inner, guard, "remove the limit", sql!("limit_rule_remove"), &params).await?;
     Ok(!removed.is_empty())
 }
 
-/// Gives every key the rule that now applies to it. Doing it twice does no harm, so it need not be one transaction
-/// with the change of the rule: whoever sets a limit and hears nothing sets it again. Nor need it be guarded: the rule
-/// was changed by the leader of the time, and this only follows from the rules.
+/// Changes a rule and gives every key the one that now applies to it. What a leader does is one guarded transaction.
+async fn limit_write(
+    inner: &Inner,
+    guard: Option<Epoch>,
+    operation: &'static str,
+    sql: &'static str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>> {
+    let mut s = inner.readers.session().await?;
+    let mut tries = 0;
+    let changed = loop {
+        tries += 1;
+        let result = match guard {
+            None => s.rows(operation, sql, params).await,
+            Some(_) => limit_write_guarded(inner, &mut s, guard, operation, sql, params).await,
+        };
+        if !again(&result, tries) {
+            break result?;
+        }
+    };
+    limits_apply(inner, &mut s).await?;
+    Ok(changed)
+}
+
+async fn limit_write_guarded(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    operation: &'static str,
+    sql: &'static str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>> {
+    leadership::begin(s, guard).await?;
+    let work = async {
+        let changed = s.rows(operation, sql, params).await?;
+        refresh(inner, s).await?;
+        Ok(changed)
+    };
+    let result = work.await;
+    finish(s, result).await
+}
+
+/// Gives every key the rule that now applies to it. Doing it twice does no harm: without a term it is not one
+/// transaction with the change of the rule, and whoever sets a limit and hears nothing sets it again; after a guarded
+/// one it finds the keys that others made meanwhile. It is not guarded: it only follows from the rules.
 async fn limits_apply(inner: &Inner, s: &mut Session<'_>) -> Result<()> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let result = s.rows("apply the limits", sql!("limit_key_refresh"), &[(&inner.own, Type::TEXT)]).await;
+        let result = refresh(inner, s).await;
         if !again(&result, tries) {
             inner.wake();
-            return result.map(drop);
+            return result;
         }
     }
+}
+
+async fn refresh(inner: &Inner, s: &mut Session<'_>) -> Result<()> {
+    s.rows("apply the limits", sql!("limit_key_refresh"), &[(&inner.own, Type::TEXT)]).await.map(drop)
 }
 
 fn rate(count: Option<i32>, per_ms: Option<i64>) -> Option<Rate> {

@@ -260,7 +260,7 @@ async fn lanes_known(inner: &Inner, s: &mut Session<'_>, jobs: &[&NewJob]) -> Re
 
 /// Writes what follows from an event in one transaction.
 async fn process(inner: &Inner, id: PushEventId) -> Result<Processed> {
-    let (size, deliver) = (size_job("any", 0)?, deliver_job(DeliveryId(0))?);
+    let (size, deliver) = (size_job(RepoId(0), "any", 0)?, deliver_job(DeliveryId(0))?);
     let like = [&size, &deliver];
     let mut s = inner.readers.session().await?;
     lanes_known(inner, &mut s, &like).await?;
@@ -302,7 +302,7 @@ async fn process_within(inner: &Inner, s: &mut Session<'_>, id: PushEventId) -> 
     if !jobs.is_empty() {
         insert_within(inner, s, &jobs.iter().collect::<Vec<_>>()).await?;
     }
-    enqueue_size(inner, s, &event.repo).await?;
+    enqueue_size(inner, s, branch.repo, &event.repo).await?;
     let (age, most) = (signed(EVENTS_KEPT.as_secs()), i64::from(EVENTS_PURGED_MAX));
     let params = [(&now as _, Type::TIMESTAMPTZ), (&age as _, Type::INT8), (&most as _, Type::INT8)];
     s.rows(PROCESS, sql!("push_event_purge"), &params).await?;
@@ -332,9 +332,9 @@ async fn fill_outbox(
 }
 
 /// Has a job wait that measures the repository.
-async fn enqueue_size(inner: &Inner, s: &mut Session<'_>, repo: &str) -> Result<()> {
+async fn enqueue_size(inner: &Inner, s: &mut Session<'_>, repo: i64, name: &str) -> Result<()> {
     for place in 0..SIZE_JOBS_MAX {
-        let waiting = insert_within(inner, s, &[&size_job(repo, place)?]).await?;
+        let waiting = insert_within(inner, s, &[&size_job(RepoId(repo), name, place)?]).await?;
         let Some(job) = waiting.first().filter(|job| job.existing) else { break };
         if !s.value::<bool>(PROCESS, sql!("job_running"), &[(&job.id.0, Type::INT8)]).await? {
             break;

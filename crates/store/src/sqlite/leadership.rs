@@ -10,14 +10,13 @@ use super::rows::instant;
 use super::session::{Session, sql};
 use crate::terms::{TERMS_KEPT, column, number, overtaken};
 
-/// Refuses a write of a term that is over. Nobody else writes while the caller's transaction does, so what is found
-/// here is true when it commits.
+/// Refuses a write of a term that is not the newest. A lower epoch is no better than a higher one: the store was set
+/// back, and the caller's term with it. Nobody else writes while the caller's transaction does, so what is found here is
+/// true when it commits.
 pub(super) fn judge(conn: &Connection, guard: Option<Epoch>) -> Step<()> {
     let Some(epoch) = guard else { return Ok(()) };
-    match current(conn)? {
-        Some(current) if current > epoch => Err(Error::Deposed { epoch, current }.into()),
-        _ => Ok(()),
-    }
+    let current = current(conn)?.unwrap_or(Epoch::new(0));
+    if current == epoch { Ok(()) } else { Err(Error::Deposed { epoch, current }.into()) }
 }
 
 /// The epoch of the newest term.

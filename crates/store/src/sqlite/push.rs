@@ -221,7 +221,7 @@ fn process(s: &mut Session<'_>, id: PushEventId) -> Step<Processed> {
     };
     let jobs = fill_outbox(s, branch.repo, &event)?;
     enqueue_known(s, &jobs)?;
-    enqueue_size(s, &event.repo)?;
+    enqueue_size(s, branch.repo, &event.repo)?;
     let until = s.now - span_micros(EVENTS_KEPT);
     s.conn.prepare_cached(sql!("webhook_outbox_purge"))?.execute((until, EVENTS_PURGED_MAX))?;
     s.conn.prepare_cached(sql!("push_event_purge"))?.execute((until, EVENTS_PURGED_MAX))?;
@@ -246,9 +246,9 @@ fn fill_outbox(s: &Session<'_>, repo: i64, event: &PushEvent) -> Step<Vec<NewJob
 }
 
 /// Has a job wait that measures the repository.
-fn enqueue_size(s: &mut Session<'_>, repo: &str) -> Step<()> {
+fn enqueue_size(s: &mut Session<'_>, repo: i64, name: &str) -> Step<()> {
     for place in 0..SIZE_JOBS_MAX {
-        let waiting = enqueue_known(s, &[size_job(repo, place)?])?;
+        let waiting = enqueue_known(s, &[size_job(RepoId(repo), name, place)?])?;
         let mut look = s.conn.prepare_cached(sql!("job_running"))?;
         let running = waiting.first().map_or(Ok(false), |job| look.query_row([job.0], |row| row.get(0)))?;
         if !running {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use stargate_base::{Epoch, ErrorClass};
+use stargate_queue::leadership::overlaps;
+use stargate_queue::limits::Limit;
 use stargate_queue::store::{Once, PauseTarget};
-use stargate_queue::{Error, Store};
+use stargate_queue::{Error, NewJob, Store};
 use stargate_store::postgres::{Options, Postgres};
 use stargate_testkit::eventually;
 use stargate_testkit::proxy::Proxy;
@@ -34,6 +36,17 @@ async fn wait_for_lock(client: &Client, table: &str) {
             0 => Err("nobody".to_owned()),
             _ => Ok(()),
         }
+    })
+    .await;
+}
+
+/// Waits until so many wait for a lock of any kind.
+async fn waiting(client: &Client, count: i64) {
+    let sql = "select count(*) from pg_stat_activity \
+        where datname = current_database() and wait_event_type = 'Lock'";
+    eventually(PATIENCE, "those who wait for a lock", || async {
+        let found: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+        if found < count { Err(found.to_string()) } else { Ok(()) }
     })
     .await;
 }
@@ -221,6 +234,175 @@ async fn an_enqueue_under_way_when_a_term_begins_is_either_before_it_or_refused(
         Err(Error::Deposed { .. }) => assert_eq!((term_was_first, depth), (true, 1)),
         Err(error) => panic!("{error:?}"),
     }
+    drop((leader, store));
+    database.remove().await;
+}
+
+/// A statement that commits by itself runs with whatever isolation the server gives it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_is_refused_whatever_isolation_the_server_gives_its_statement() {
+    for isolation in ["read committed", "repeatable read", "serializable"] {
+        let database = database().await;
+        let client = database.client().await;
+        let set = format!(
+            "do $$ begin execute format('alter database %I set default_transaction_isolation = %L', \
+                current_database(), '{isolation}'); end $$"
+        );
+        client.batch_execute(&set).await.unwrap();
+        let store = connect(database.url()).await;
+        begin(&store, None).await.unwrap();
+        let leader = store.under(Epoch::new(1));
+        leader.enqueue(vec![new("a")]).await.unwrap();
+        // The successor stands before the lock; the enqueue begins, and with it what it sees, and waits behind.
+        client.batch_execute("begin; lock table stargate.leader_epoch in row share mode").await.unwrap();
+        let write = async {
+            waiting(&client, 1).await;
+            leader.enqueue(vec![new("a")]).await
+        };
+        let release = async {
+            waiting(&client, 2).await;
+            client.batch_execute("commit").await.unwrap();
+        };
+        let (begun, written, ()) = tokio::join!(begin(&store, Some(1)), write, release);
+        assert_eq!(begun.unwrap(), Epoch::new(2), "{isolation}");
+        assert!(matches!(written, Err(Error::Deposed { .. })), "{isolation}: {written:?}");
+        assert_eq!(store.depth(10).await.unwrap(), 1, "{isolation}");
+        store.under(Epoch::new(2)).enqueue(vec![new("a")]).await.unwrap();
+        drop((leader, store));
+        database.remove().await;
+    }
+}
+
+/// The client of a guarded write is dead, and a stranger has locked what the write needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_waits_for_a_stranger_does_not_keep_the_successor_out() {
+    let database = database().await;
+    let (store, stranger, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    begin(&store, None).await.unwrap();
+    store.enqueue(vec![new("a")]).await.unwrap();
+    stranger
+        .batch_execute("begin; lock table stargate.pause, stargate.job in access exclusive mode")
+        .await
+        .unwrap();
+    let leader = store.under(Epoch::new(1));
+    let mut pause = leader.pause(target());
+    let mut enqueue = leader.enqueue(vec![new("a")]);
+    tokio::select! {
+        biased;
+        answer = &mut pause => panic!("it should wait: {answer:?}"),
+        answer = &mut enqueue => panic!("it should wait: {answer:?}"),
+        () = waiting(&look, 2) => {}
+    }
+    // Nobody waits for the answers any more; the server does not know.
+    drop((pause, enqueue));
+    assert_eq!(succeeds(&store, 1).await, Epoch::new(2));
+    stranger.batch_execute("commit").await.unwrap();
+    assert_eq!(store.pauses().await.unwrap(), []);
+    drop((leader, store));
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guarded_statement_may_not_take_for_ever() {
+    let database = database().await;
+    let (store, client, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    begin(&store, None).await.unwrap();
+    client.batch_execute("begin; select stargate.leader_hold(1)").await.unwrap();
+    // It neither waits for anybody nor stands still.
+    let slow = client.batch_execute("select pg_sleep(3600)");
+    let (slow, begun) = tokio::join!(slow, async {
+        let asleep =
+            "select 1 from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+        eventually(PATIENCE, "the slow statement", || async {
+            let found = look.query(asleep, &[]).await.unwrap();
+            if found.is_empty() { Err("none".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        succeeds(&store, 1).await
+    });
+    assert!(slow.is_err(), "the server ends it");
+    assert_eq!(begun, Epoch::new(2));
+    drop(store);
+    database.remove().await;
+}
+
+/// The end of a term is recorded while its successor begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_term_that_ends_while_the_next_begins_does_not_overlap_it() {
+    let database = database().await;
+    let (store, client, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    begin(&store, None).await.unwrap();
+    client.batch_execute("begin; select 1 from stargate.leader_term for update").await.unwrap();
+    let end = async {
+        waiting(&look, 1).await;
+        let ended = "update stargate.leader_term set ended_at = clock_timestamp(), reason = 'shutdown' \
+            where epoch = 1 and ended_at is null; commit";
+        client.batch_execute(ended).await.unwrap();
+    };
+    let (begun, ()) = tokio::join!(begin(&store, Some(1)), end);
+    assert_eq!(begun.unwrap(), Epoch::new(2));
+    let terms = store.terms(10).await.unwrap();
+    assert_eq!(terms[1].reason.as_deref(), Some("shutdown"));
+    assert_eq!(overlaps(&terms), [], "{terms:?}");
+    drop(store);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_wait_do_not_keep_a_node_from_leading() {
+    let database = database().await;
+    let (store, client, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    client.batch_execute("begin; lock table stargate.limit_rule in access exclusive mode").await.unwrap();
+    let readers = futures::future::join_all((0..8).map(|_| store.limits()));
+    let leads = async {
+        // As many as there are connections for them.
+        waiting(&look, 3).await;
+        let begun = async {
+            assert_eq!(store.epoch().await.unwrap(), None);
+            let epoch = begin(&store, None).await.unwrap();
+            store.term_end(epoch, "shutdown").await.unwrap();
+            epoch
+        };
+        let begun = tokio::time::timeout(PATIENCE / 2, begun).await;
+        client.batch_execute("commit").await.unwrap();
+        begun.expect("a term although all readers wait")
+    };
+    let (read, epoch) = tokio::join!(readers, leads);
+    assert_eq!(epoch, Epoch::new(1));
+    assert!(read.iter().all(Result::is_ok), "{read:?}");
+    drop(store);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_set_and_applied_as_one() {
+    let database = database().await;
+    let (store, client, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    begin(&store, None).await.unwrap();
+    store.enqueue(vec![NewJob { limit_key: Some("k:1".into()), ..new("a") }]).await.unwrap();
+    let limit =
+        |concurrency| Limit { pattern: "k:*".into(), concurrency: Some(concurrency), rate: None, weight: 1 };
+    let leader = store.under(Epoch::new(1));
+    leader.limit_set(limit(5)).await.unwrap();
+    // The keys are not to be had: then the rule is not changed either.
+    client.batch_execute("begin; lock table stargate.limit_key in access exclusive mode").await.unwrap();
+    let refused = leader.limit_set(limit(6)).await.expect_err("the keys are locked");
+    assert_eq!(refused.class(), ErrorClass::RetryableTransient, "{refused:?}");
+    let removed = leader.limit_remove("k:*").await.expect_err("the keys are locked");
+    assert_eq!(removed.class(), ErrorClass::RetryableTransient, "{removed:?}");
+    let kept: Option<i32> =
+        look.query_one("select concurrency from stargate.limit_rule", &[]).await.unwrap().get(0);
+    assert_eq!(kept, Some(5));
+    client.batch_execute("commit").await.unwrap();
+    leader.limit_set(limit(6)).await.unwrap();
+    assert_eq!(store.limit_state("k:1").await.unwrap().unwrap().concurrency, Some(6));
+    assert!(leader.limit_remove("k:*").await.unwrap());
+    assert_eq!(store.limit_state("k:1").await.unwrap().and_then(|state| state.concurrency), None);
     drop((leader, store));
     database.remove().await;
 }

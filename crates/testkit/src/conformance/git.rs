@@ -374,9 +374,7 @@ pub async fn an_event_that_is_not_there_is_poison(t: &Tables) {
     }
 }
 
-pub async fn the_default_branch_is_where_the_last_push_left_it_in_whatever_order_they_are_processed(
-    t: &Tables,
-) {
+pub async fn the_default_branch_ends_where_the_last_push_left_it(t: &Tables) {
     let mut ids = Vec::new();
     for n in 0..4 {
         ids.extend(record(t, main(&n.to_string(), n, n + 1)).await);

@@ -317,13 +317,19 @@ pub async fn every_guarded_write_of_the_leader_takes_effect(f: &Fixture) {
     assert_eq!(names, ["fire", "new"]);
 }
 
-pub async fn a_leader_that_the_store_has_not_heard_of_yet_is_not_refused(f: &Fixture) {
-    // Nobody has led yet, or somebody with a lower epoch: only a higher one deposes.
-    f.store.under(Epoch::new(3)).enqueue(vec![job()]).await.unwrap();
+/// The store went back: a backup was restored, or a replica that lagged behind took over.
+pub async fn a_leader_that_the_store_has_not_heard_of_is_refused(f: &Fixture) {
+    let on = stage(f).await;
+    let nobody = f.store.under(Epoch::new(3));
+    is_deposed(nobody.enqueue(vec![job()]).await, Epoch::new(3), Epoch::new(0), "an enqueue");
     let first = begin(&f.store, "a").await;
+    let ahead = Epoch::new(first.get() + 5);
+    let before = world(&f.store).await;
+    for (what, answer) in every_guarded_write(f, &f.store.under(ahead), &on).await {
+        is_deposed(answer, ahead, first, what);
+    }
+    assert_eq!(world(&f.store).await, before);
     f.store.under(first).enqueue(vec![job()]).await.unwrap();
-    f.store.under(Epoch::new(first.get() + 5)).enqueue(vec![job()]).await.unwrap();
-    assert_eq!(f.store.epoch().await.unwrap(), Some(first), "a write issues no epoch");
 }
 
 pub async fn what_a_lease_fences_passes_under_any_epoch(f: &Fixture) {
