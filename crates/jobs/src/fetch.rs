@@ -73,6 +73,29 @@ impl Reach {
             Self::Pretend(public) => address == public || is_public(address),
         }
     }
+
+    /// Whether an address may be called as it is written; a name is looked at when it is resolved.
+    ///
+    /// Addresses that are written as numbers never reach the resolver. All their spellings, such as `0x7f.1` and
+    /// `2130706433`, have become one when the address was parsed.
+    pub(crate) fn admits(self, url: &Url) -> bool {
+        match url.host() {
+            Some(Host::Ipv4(address)) => self.allows(address.into()),
+            Some(Host::Ipv6(address)) => self.allows(address.into()),
+            Some(Host::Domain(_)) => true,
+            None => false,
+        }
+    }
+
+    /// Whether an answer came from where it may come from: a second look at what was really connected to.
+    pub(crate) fn admits_answer(self, response: &Response) -> bool {
+        response.remote_addr().is_none_or(|address| self.allows(address.ip()))
+    }
+
+    /// Resolves names to addresses that may be reached.
+    pub(crate) fn resolver(self) -> Arc<impl Resolve + 'static> {
+        Arc::new(Guard { reach: self })
+    }
 }
 
 /// Downloads files.
@@ -90,7 +113,7 @@ impl Fetcher {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .referer(false)
-            .dns_resolver(Arc::new(Guard { reach }))
+            .dns_resolver(reach.resolver())
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(idle_max)
             .pool_max_idle_per_host(0)
@@ -129,8 +152,7 @@ impl Fetcher {
             self.check(&url)?;
             let response = self.client.get(url.clone()).send().await;
             let response = response.map_err(|error| network(error, "could not be reached"))?;
-            // A second look at what was really connected to.
-            if response.remote_addr().is_some_and(|address| !self.reach.allows(address.ip())) {
+            if !self.reach.admits_answer(&response) {
                 return Err(FetchError::Blocked);
             }
             let status = response.status();
@@ -143,19 +165,11 @@ impl Fetcher {
         Err(FetchError::Redirects)
     }
 
-    /// Addresses that are written as numbers never reach the resolver. All their spellings, such as `0x7f.1` and
-    /// `2130706433`, have become one when the address was parsed.
     fn check(&self, url: &Url) -> Result<(), FetchError> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(FetchError::Scheme { scheme: url.scheme().to_owned() });
         }
-        let allowed = match url.host() {
-            Some(Host::Ipv4(address)) => self.reach.allows(address.into()),
-            Some(Host::Ipv6(address)) => self.reach.allows(address.into()),
-            Some(Host::Domain(_)) => true,
-            None => false,
-        };
-        if allowed { Ok(()) } else { Err(FetchError::Blocked) }
+        if self.reach.admits(url) { Ok(()) } else { Err(FetchError::Blocked) }
     }
 }
 
@@ -185,14 +199,21 @@ fn judge(response: Response) -> Result<Response, FetchError> {
 }
 
 /// The resolver's refusal comes back as the cause of a failed connection.
-fn network(error: reqwest::Error, what: &str) -> FetchError {
-    let error = error.without_url();
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+pub(crate) fn is_blocked(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = cause {
         if inner.is::<BlockedName>() {
-            return FetchError::Blocked;
+            return true;
         }
         cause = inner.source();
+    }
+    false
+}
+
+fn network(error: reqwest::Error, what: &str) -> FetchError {
+    let error = error.without_url();
+    if is_blocked(&error) {
+        return FetchError::Blocked;
     }
     let what = if error.is_timeout() { "did not answer in time" } else { what };
     FetchError::Network { what: format!("{what}: {}", chain(&error)) }

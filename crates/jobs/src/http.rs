@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Response, StatusCode};
 use serde_json::value::RawValue;
 use sha2::Sha256;
 use stargate_base::{ErrorClass, Secret, clock};
@@ -36,6 +36,8 @@ pub const HTTP_UNAVAILABLE: &str = "HTTP_UNAVAILABLE";
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// How much of a refusal's body is kept with the job.
 const DETAIL_BYTES_MAX: usize = 4096;
+/// Shorter texts are no secrets, and without them an answer could not be read.
+const SECRET_BYTES_MIN: usize = 6;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A kind's http setting that cannot work.
@@ -66,13 +68,15 @@ pub struct Http {
 
 /// A client as this handler wants it: no redirects, no proxy from the environment.
 pub fn client() -> Result<Client, ConfigError> {
+    client_builder().build().map_err(ConfigError::Client)
+}
+
+pub(crate) fn client_builder() -> ClientBuilder {
     Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .connect_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("stargate/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(ConfigError::Client)
 }
 
 impl Http {
@@ -104,10 +108,12 @@ impl Http {
 
     async fn execute(&self, execution: &Execution<'_>) -> HandlerResult {
         let call = async {
-            let response = self.send(execution).await.map_err(|error| self.unreachable(error))?;
+            let response = self.send(execution).await.map_err(|error| self.unreached(error))?;
             match verdict(response.status()) {
                 Verdict::Ok => self.result(response).await,
-                Verdict::Failed(code, class) => Err(self.refused(response, code, class).await),
+                Verdict::Failed(code, class) => {
+                    Err(refused(response, &origin(&self.url), &self.secrets(), code, class).await)
+                }
             }
         };
         tokio::select! {
@@ -145,7 +151,7 @@ impl Http {
             return Ok(None);
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreached(error))? {
             if body.len() + chunk.len() > PAYLOAD_BYTES_MAX {
                 tracing::debug!(
                     bytes_max = PAYLOAD_BYTES_MAX,
@@ -159,55 +165,15 @@ impl Http {
         Ok(result.filter(|json| json.get() != "null" && check_json_size("result", json.get()).is_ok()))
     }
 
-    async fn refused(&self, mut response: Response, code: &str, class: ErrorClass) -> Failure {
-        let status = response.status();
-        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|text| retry_delay(text, clock::wall()));
-        let mut body = Vec::new();
-        while let Ok(Some(chunk)) = response.chunk().await
-            && body.len() < DETAIL_BYTES_MAX
-        {
-            body.extend_from_slice(&chunk[..chunk.len().min(DETAIL_BYTES_MAX - body.len())]);
-        }
-        let mut failure = Failure::new(code, class, format!("{} answered {status}", self.origin()));
-        let detail = self.redact(String::from_utf8_lossy(&body).replace('\0', "\u{FFFD}"));
-        if !detail.trim().is_empty() {
-            failure = failure.with_detail(detail);
-        }
-        match retry_after.filter(|_| !class.is_poison()) {
-            Some(delay) => failure.with_retry_after(delay),
-            None => failure,
-        }
+    fn unreached(&self, error: reqwest::Error) -> Failure {
+        unreachable(error, &origin(&self.url), &self.secrets())
     }
 
-    fn unreachable(&self, error: reqwest::Error) -> Failure {
-        let what = if error.is_timeout() { "did not answer in time" } else { "could not be reached" };
-        // The address in the error may hold a password; the causes below it do not.
-        let error = error.without_url();
-        let mut message = format!("{} {what}", self.origin());
-        let mut source = std::error::Error::source(&error);
-        while let Some(inner) = source {
-            message.push_str(": ");
-            message.push_str(&inner.to_string());
-            source = inner.source();
-        }
-        Failure::new(HTTP_UNREACHABLE, ErrorClass::RetryableTransient, self.redact(message))
-    }
-
-    /// Scheme, host and port. Path and query of a hook are often its password.
-    fn origin(&self) -> String {
-        self.url.origin().ascii_serialization()
-    }
-
-    /// Servers do repeat what they were sent.
-    fn redact(&self, mut text: String) -> String {
+    /// What must not be seen, although servers do repeat what they were sent.
+    fn secrets(&self) -> Vec<&str> {
         let values = self.headers.values().filter_map(|value| value.to_str().ok());
         let words = values.flat_map(|value| std::iter::once(value).chain(value.split_ascii_whitespace()));
-        let secrets = words.chain(self.secret.iter().map(Secret::reveal)).chain(self.url.password());
-        for secret in secrets.filter(|secret| secret.len() >= 6) {
-            text = text.replace(secret, "***");
-        }
-        text
+        words.chain(self.secret.iter().map(Secret::reveal)).chain(self.url.password()).collect()
     }
 }
 
@@ -229,18 +195,92 @@ pub fn signature(secret: &Secret, unix_seconds: i64, body: &str) -> String {
     format!("t={unix_seconds},v1={hex}")
 }
 
+/// What an answer means for the job.
 #[derive(Debug, PartialEq)]
-enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     Failed(&'static str, ErrorClass),
 }
 
-fn verdict(status: StatusCode) -> Verdict {
+pub(crate) fn verdict(status: StatusCode) -> Verdict {
     match status.as_u16() {
         200..=299 => Verdict::Ok,
         408 | 425 | 429 | 500..=599 => Verdict::Failed(HTTP_UNAVAILABLE, ErrorClass::RetryableTransient),
         _ => Verdict::Failed(HTTP_REJECTED, ErrorClass::ValidationFailure),
     }
+}
+
+/// The failure that an answer is, with the beginning of its body and without the secrets in it.
+pub(crate) async fn refused(
+    mut response: Response,
+    origin: &str,
+    secrets: &[&str],
+    code: &str,
+    class: ErrorClass,
+) -> Failure {
+    let failure = Failure::new(code, class, format!("{origin} answered {}", response.status()));
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = retry_after.and_then(|text| retry_delay(text, clock::wall()));
+    let detail = beginning(&mut response, secrets).await;
+    let failure = if detail.trim().is_empty() { failure } else { failure.with_detail(detail) };
+    match retry_after.filter(|_| !class.is_poison()) {
+        Some(delay) => failure.with_retry_after(delay),
+        None => failure,
+    }
+}
+
+/// The beginning of a body. Where it was cut, a secret may have been cut too and not be recognised any more, so as
+/// much as the longest of them is left out.
+async fn beginning(response: &mut Response, secrets: &[&str]) -> String {
+    let mut body = Vec::new();
+    let is_whole = loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk[..chunk.len().min(DETAIL_BYTES_MAX + 1)]),
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+        if body.len() > DETAIL_BYTES_MAX {
+            body.truncate(DETAIL_BYTES_MAX);
+            break false;
+        }
+    };
+    let mut text = redacted(String::from_utf8_lossy(&body).replace('\0', "\u{FFFD}"), secrets);
+    if !is_whole {
+        // A character that was cut takes up to two bytes more than before.
+        let longest = secrets.iter().map(|secret| secret.len() + 2).max().unwrap_or(0);
+        text.truncate(text.floor_char_boundary(text.len().saturating_sub(longest)));
+    }
+    text
+}
+
+/// The failure of a call that got no answer.
+pub(crate) fn unreachable(error: reqwest::Error, origin: &str, secrets: &[&str]) -> Failure {
+    let what = if error.is_timeout() { "did not answer in time" } else { "could not be reached" };
+    // The address in the error may hold a password; the causes below it do not.
+    let error = error.without_url();
+    let mut message = format!("{origin} {what}");
+    let mut source = std::error::Error::source(&error);
+    while let Some(inner) = source {
+        message.push_str(": ");
+        message.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    Failure::new(HTTP_UNREACHABLE, ErrorClass::RetryableTransient, redacted(message, secrets))
+}
+
+/// Scheme, host and port. Path and query of a hook are often its password.
+pub(crate) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+/// Without the secrets. Long ones go first, because short ones may be parts of them.
+fn redacted(mut text: String, secrets: &[&str]) -> String {
+    let mut secrets: Vec<&str> = secrets.iter().copied().filter(|s| s.len() >= SECRET_BYTES_MIN).collect();
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    for secret in secrets {
+        text = text.replace(secret, "***");
+    }
+    text
 }
 
 /// `Retry-After`: seconds or an HTTP date. A date in the past says nothing: it is as likely a wrong clock.
@@ -260,4 +300,4 @@ fn is_json(content_type: &HeaderValue) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! The kinds that ship with Stargate, and the two ways to handle a kind without writing Rust.
 //!
 //! - [`clip`]: cuts a part out of a recording with ffmpeg and publishes it.
+//! - [`courier`]: brings what happened in repositories to the servers of webhooks.
 //! - [`exec`]: a program is started for each execution; the payload is its stdin, its stdout reports back.
 //! - [`http`]: a server is called for each execution, with a signed body if it wants one.
 //! - [`purge`]: `jobs:purge_completed`, which keeps the history from growing without end.
@@ -11,6 +12,7 @@
 
 mod address;
 pub mod clip;
+pub mod courier;
 pub mod exec;
 mod execution;
 mod fetch;

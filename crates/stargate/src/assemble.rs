@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch_with};
+use stargate_access::Tokens;
 use stargate_artifact::scratch::Root;
 use stargate_base::Tasks;
 use stargate_jobs::exec::Exec;
@@ -18,8 +19,10 @@ use stargate_queue::pool::PoolConfig;
 use stargate_queue::pressure::PressureConfig;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::{SharedStore, Store};
+use stargate_repo::{Measure, Pushes, SharedPushes};
 use stargate_store::postgres::{self, Postgres};
 use stargate_store::sqlite::{self, Sqlite};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::kinds::{HandlerPlan, KindPlan};
 use crate::config::store_url::StoreUrl;
@@ -38,9 +41,37 @@ pub(crate) enum Migrate {
     No,
 }
 
-/// Opens the store.
+/// The store in all its parts; underneath they are one.
+#[derive(Debug, Clone)]
+pub(crate) struct Stores {
+    pub(crate) jobs: SharedStore,
+    pub(crate) pushes: SharedPushes,
+    pub(crate) tokens: Arc<dyn Tokens>,
+}
+
+impl Stores {
+    fn of<S: Store + Pushes + Tokens>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self { jobs: store.clone(), pushes: store.clone(), tokens: store }
+    }
+}
+
+/// Opens the store for those who need only its jobs.
 pub(crate) async fn open(settings: &Settings, migrate: Migrate) -> Result<SharedStore> {
-    open_store(settings, migrate).await.map_err(|failure| match failure.code.as_str() {
+    Ok(open_all(settings, migrate).await?.jobs)
+}
+
+/// Opens the store.
+pub(crate) async fn open_all(settings: &Settings, migrate: Migrate) -> Result<Stores> {
+    if let StoreUrl::Sqlite(path) = &settings.store {
+        make_home(&settings.home, path)?;
+    }
+    let options = postgres::Options {
+        migrate: migrate == Migrate::Yes,
+        listen_url: settings.listen_dsn.as_ref().map(|dsn| dsn.reveal().to_owned()),
+        ..postgres::Options::default()
+    };
+    open_store(&settings.store, options).await.map_err(|failure| match failure.code.as_str() {
         // The most common cause is a wrong address, so it is shown.
         "STORE_UNAVAILABLE" => failure
             .help(format!("is {} right? 'stargate doctor' checks it and says what to do", settings.store)),
@@ -48,22 +79,16 @@ pub(crate) async fn open(settings: &Settings, migrate: Migrate) -> Result<Shared
     })
 }
 
-async fn open_store(settings: &Settings, migrate: Migrate) -> Result<SharedStore> {
-    let store: SharedStore = match &settings.store {
-        StoreUrl::Sqlite(path) => {
-            make_home(&settings.home, path)?;
-            Arc::new(Sqlite::open(path, sqlite::Options::default()).await?)
-        }
-        StoreUrl::Postgres(url) => {
-            let options = postgres::Options {
-                migrate: migrate == Migrate::Yes,
-                listen_url: settings.listen_dsn.as_ref().map(|dsn| dsn.reveal().to_owned()),
-                ..postgres::Options::default()
-            };
-            Arc::new(Postgres::connect(url.reveal(), options).await?)
-        }
-    };
-    Ok(store)
+/// Opens the store of a process that lives for one push.
+pub(crate) async fn open_for_hook(url: &StoreUrl) -> Result<Stores> {
+    open_store(url, postgres::Options::default()).await
+}
+
+async fn open_store(url: &StoreUrl, options: postgres::Options) -> Result<Stores> {
+    Ok(match url {
+        StoreUrl::Sqlite(path) => Stores::of(Sqlite::open(path, sqlite::Options::default()).await?),
+        StoreUrl::Postgres(url) => Stores::of(Postgres::connect(url.reveal(), options).await?),
+    })
 }
 
 /// The home is made when needed. A path somewhere else is not: a missing directory there is more likely a typo.
@@ -83,6 +108,7 @@ pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
     purge::register(&mut built_in)?;
     let mut specs = built_in.specs();
     specs.push(KindSpec::new(clip::KIND, &runtime::clip_profile(settings))?);
+    specs.extend(stargate_repo::handlers::kinds()?);
     for kind in &settings.plans.kinds {
         specs.push(KindSpec::new(&kind.name, &kind.profile)?);
     }
@@ -109,6 +135,17 @@ pub(crate) fn registry(settings: &Settings, scratch: &Root, tasks: &Tasks) -> Re
         registry.register(&kind.name, kind.profile.clone(), handler(kind, scratch, &client)?)?;
     }
     Ok(registry)
+}
+
+/// The kinds that follow a push. Repositories are measured where they are: elsewhere that is left to others.
+pub(crate) fn push_kinds(settings: &Settings, pushes: &SharedPushes, registry: &mut Registry) -> Result<()> {
+    let folders = crate::gateway::folders(settings)?;
+    let measure = folders.map(|folders| Arc::new(folders) as Arc<dyn Measure>);
+    if measure.is_none() {
+        let root = settings.git.root.display();
+        tracing::info!(%root, "no repositories here, so this worker measures none");
+    }
+    Ok(stargate_repo::register(registry, pushes, measure, None)?)
 }
 
 fn handler(kind: &KindPlan, scratch: &Root, client: &reqwest::Client) -> Result<Arc<dyn Handler>> {
@@ -170,16 +207,27 @@ pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<P
     Ok(Planned { limits: settings.plans.limits.clone(), schedules: settings.plans.schedules.clone() })
 }
 
-/// Enters limits and schedules, each as one write that can be repeated.
-pub(crate) async fn enter(store: &dyn Store, planned: &Planned) -> stargate_queue::Result<()> {
+/// Enters limits and schedules, each as one write that can be repeated. Whether all were: a node that is to step down
+/// does not begin another write.
+pub(crate) async fn enter(
+    store: &dyn Store,
+    planned: &Planned,
+    stop: &CancellationToken,
+) -> stargate_queue::Result<bool> {
     for limit in &planned.limits {
+        if stop.is_cancelled() {
+            return Ok(false);
+        }
         store.limit_set(limit.clone()).await?;
     }
     let existing = store.schedules().await?;
     for schedule in planned.schedules.iter().cloned().chain(purge_schedule(planned, &existing)) {
+        if stop.is_cancelled() {
+            return Ok(false);
+        }
         put_schedule(store, schedule, &existing).await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 fn purge_schedule(planned: &Planned, existing: &[Schedule]) -> Option<Schedule> {

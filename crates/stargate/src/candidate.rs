@@ -5,7 +5,7 @@
 //! on the main one, where its connections live; they must not end with this thread, which is done long before the
 //! last jobs are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::config::Settings;
 use crate::config::leader::{Backend, Redis};
 use crate::config::store_url::StoreUrl;
+use crate::config::{DEFAULT_STORE, Settings};
 use crate::failure::{Failure, Result};
 
 /// How long the lock may take to be given back once no work is left.
@@ -33,27 +33,29 @@ pub(crate) struct Candidate {
     leadership: Leadership,
     /// Where the lock is, for people.
     place: String,
-    thread: JoinHandle<()>,
+    /// What will run in the thread.
+    service: Option<Service>,
+    thread: Option<JoinHandle<()>>,
     ended: CancellationToken,
 }
 
 impl Candidate {
-    /// Begins to compete for leadership, until `stop`.
-    pub(crate) fn start(
-        settings: &Settings,
-        store: &SharedStore,
-        address: Option<String>,
-        stop: CancellationToken,
-    ) -> Result<Self> {
+    /// Sets up everything that may be set wrongly, and takes no part yet.
+    pub(crate) fn new(settings: &Settings, store: &SharedStore, address: Option<String>) -> Result<Self> {
         let config = settings.leader.config(address)?;
         let lease = lease(settings)?;
         let place = lease.place();
         let epochs = StoreEpochs { terms: Terms(Arc::clone(store)), runtime: Handle::current() };
         let (service, leadership) = Service::new(config, lease, Arc::new(epochs));
+        Ok(Self { leadership, place, service: Some(service), thread: None, ended: CancellationToken::new() })
+    }
+
+    /// Begins to compete for leadership, until `stop`.
+    pub(crate) fn begin(&mut self, stop: CancellationToken) -> Result<()> {
+        let Some(service) = self.service.take() else { return Ok(()) };
         let cannot = |error: std::io::Error| Failure::io("cannot start the thread of leadership", &error);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-        let ended = CancellationToken::new();
-        let over = ended.clone().drop_guard();
+        let over = self.ended.clone().drop_guard();
         let thread = std::thread::Builder::new()
             .name("stargate-leader".to_owned())
             .spawn(move || {
@@ -63,7 +65,8 @@ impl Candidate {
                 runtime.shutdown_background();
             })
             .map_err(cannot)?;
-        Ok(Self { leadership, place, thread, ended })
+        self.thread = Some(thread);
+        Ok(())
     }
 
     /// The handle for those who act as leader.
@@ -100,7 +103,7 @@ impl Candidate {
             tracing::warn!(place = self.place, "the leader lock was not given back in time; it will expire");
             return;
         }
-        if self.thread.join().is_err() {
+        if self.thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!(place = self.place, "the thread of leadership died");
         }
     }
@@ -124,17 +127,27 @@ pub(crate) fn lease(settings: &Settings) -> Result<Arc<dyn Lease>> {
     })
 }
 
-/// The file of the lock: in the home, but beside a SQLite store that lies elsewhere, because whoever uses that store
-/// must find the same lock.
+/// The file of the lock: beside a SQLite store, and named after it alone, because whoever uses that store must find the
+/// same lock, whatever their home and however they name the store; in the home for a store that is a server.
 pub(crate) fn lock_file(settings: &Settings) -> PathBuf {
-    match &settings.store {
-        StoreUrl::Sqlite(path) if path.parent() != Some(settings.home.as_path()) => {
-            let mut name = path.clone().into_os_string();
-            name.push(".leader-lock");
-            name.into()
-        }
-        _ => settings.home.join("leader.lock"),
+    const IN_HOME: &str = "leader.lock";
+    let StoreUrl::Sqlite(path) = &settings.store else { return settings.home.join(IN_HOME) };
+    let path = resolved(path);
+    if path.file_name() == Some(DEFAULT_STORE.as_ref()) {
+        return path.with_file_name(IN_HOME);
     }
+    let mut name = path.into_os_string();
+    name.push(".leader-lock");
+    name.into()
+}
+
+/// The one name of a file among those that lead to it. Before it is there, that of the place where it will be.
+fn resolved(path: &Path) -> PathBuf {
+    let in_parent = || {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(parent.canonicalize().ok()?.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(in_parent).unwrap_or_else(|| path.to_owned())
 }
 
 fn redis_lease(redis: &Redis) -> Result<RedisLease> {
@@ -185,5 +198,55 @@ impl Epochs for StoreEpochs {
     async fn ended(&self, epoch: Epoch, reason: Reason) -> stargate_leader::Result<()> {
         let terms = self.terms.clone();
         self.on_main(async move { terms.ended(epoch, reason).await }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::layer::Environment;
+    use crate::config::{Flags, load};
+
+    fn lock_of(home: &Path, store: &str) -> PathBuf {
+        let (home, store) = (Some(home.to_owned()), Some(store.to_owned()));
+        lock_file(&load(Flags { home, store, ..Flags::default() }, &Environment::default()).unwrap())
+    }
+
+    /// The same place, as seen from the working directory.
+    fn relative(path: &Path) -> PathBuf {
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        up.join(path.canonicalize().unwrap().strip_prefix("/").unwrap())
+    }
+
+    #[test]
+    fn a_sqlite_store_has_one_lock_whoever_uses_it_and_however_it_is_named() {
+        let (owner, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let link = other.path().join("link");
+        std::os::unix::fs::symlink(owner.path(), &link).unwrap();
+        for (file, lock) in [("stargate.db", "leader.lock"), ("jobs.db", "jobs.db.leader-lock")] {
+            let expected = owner.path().canonicalize().unwrap().join(lock);
+            for there in [false, true] {
+                if there {
+                    std::fs::write(owner.path().join(file), "").unwrap();
+                }
+                for home in [owner.path(), other.path()] {
+                    for folder in [owner.path(), &relative(owner.path()), &link, &owner.path().join(".")] {
+                        let store = format!("sqlite:{}", folder.join(file).display());
+                        assert_eq!(lock_of(home, &store), expected, "{store} from {}", home.display());
+                    }
+                }
+            }
+            let linked = other.path().join(file);
+            std::os::unix::fs::symlink(owner.path().join(file), &linked).unwrap();
+            assert_eq!(lock_of(other.path(), &format!("sqlite:{}", linked.display())), expected);
+        }
+    }
+
+    #[test]
+    fn without_a_file_of_its_own_the_lock_of_a_store_is_in_the_home() {
+        let home = tempfile::tempdir().unwrap();
+        let lock = lock_of(home.path(), "postgres://db.example/app");
+        assert_eq!(lock, home.path().join("leader.lock"));
     }
 }

@@ -32,7 +32,7 @@ else the working directory, else /etc/stargate/), the default.
 
 Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 not found, 4 conflict,
 5 bad input or input/output error, 9 not the leader, 10 timed out waiting,
-130 ended by a second signal.";
+11 sync refused, 130 ended by a second signal.";
 
 /// Options of every command.
 #[derive(Debug, Args)]
@@ -95,7 +95,7 @@ pub(crate) enum ColorWhen {
 /// Options of `serve`.
 #[derive(Debug, Args, Default)]
 pub(crate) struct Listening {
-    /// Address for HTTP, loopback only [env: STARGATE_LISTEN] [default: 127.0.0.1:8080]
+    /// Address for HTTP; others than 127.0.0.1 need a token first [env: STARGATE_LISTEN] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
 }
@@ -103,7 +103,7 @@ pub(crate) struct Listening {
 /// Options of commands that run jobs.
 #[derive(Debug, Args, Default)]
 pub(crate) struct Serving {
-    /// Address for HTTP, loopback only [env: STARGATE_LISTEN]
+    /// Address for HTTP; others than 127.0.0.1 need a token first [env: STARGATE_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
     /// Jobs run at once [env: STARGATE_WORKERS, MAX_CONCURRENCY] [default: 4]
@@ -117,7 +117,7 @@ pub(crate) struct Serving {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run everything in one process: API, worker pool, and the scheduler while it leads
+    /// Run everything in one process: API, git, worker pool; scheduler and mirror while it leads
     #[command(
         after_help = "Examples:\n  stargate up\n  stargate up --listen 127.0.0.1:9000 --workers 16\n\n\
         Stops on Ctrl-C or SIGTERM: leadership is handed over at once, running jobs get the shutdown \
@@ -148,6 +148,19 @@ pub(crate) enum Command {
     /// Which node leads: look, watch, check, hand over
     #[command(subcommand)]
     Leader(cmd::leader::LeaderCommand),
+    /// Push on what was pushed here: run, watch, wait, compare, repair
+    #[command(subcommand)]
+    Mirror(cmd::mirror::MirrorCommand),
+    /// Repositories: make, list, take out of service
+    #[command(subcommand)]
+    Repo(cmd::repo::RepoCommand),
+    /// Tokens: who may use the API and the repositories
+    #[command(subcommand)]
+    Token(cmd::token::TokenCommand),
+    /// The hooks of repositories
+    Hook(cmd::hook::Hook),
+    /// Serve git to one SSH client, as the forced command of its key
+    SshDispatch(cmd::ssh_dispatch::SshDispatch),
     /// Tell why a job is not running, and what to do about it
     #[command(after_help = "Example:\n  stargate explain 42")]
     Explain(cmd::explain::Explain),

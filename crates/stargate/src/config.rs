@@ -3,10 +3,12 @@
 pub(crate) mod artifacts_url;
 pub(crate) mod catalogue;
 pub(crate) mod file;
+pub(crate) mod git;
 pub(crate) mod interval;
 pub(crate) mod kinds;
 pub(crate) mod layer;
 pub(crate) mod leader;
+pub(crate) mod mirror;
 pub(crate) mod runtime;
 pub(crate) mod size;
 pub(crate) mod store_url;
@@ -36,6 +38,9 @@ pub(crate) struct Flags {
     pub(crate) queues: Option<Vec<String>>,
 }
 
+/// The file in the home that jobs are kept in unless something else is said.
+pub(crate) const DEFAULT_STORE: &str = "stargate.db";
+
 /// How log lines look: for people, or one JSON object a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
@@ -55,12 +60,16 @@ pub(crate) struct Settings {
     pub(crate) scratch: runtime::Scratch,
     pub(crate) pgboss: Option<runtime::Pgboss>,
     pub(crate) leader: leader::Leader,
+    pub(crate) git: git::GitSettings,
+    pub(crate) mirror: mirror::Mirror,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     pub(crate) namespace: String,
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
     pub(crate) plans: Plans,
+    /// The configuration file, if there is one.
+    pub(crate) file: Option<PathBuf>,
     /// Every value with where it came from.
     pub(crate) shown: Vec<Shown>,
 }
@@ -92,7 +101,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let mut layers = Layers { environment, source: source.as_ref(), shown: Vec::new() };
     let home =
         layers.pick(&catalogue::HOME, flags.home.clone(), &file.home, same, PathBuf::from(".stargate"))?;
-    let default_store = StoreUrl::Sqlite(home.join("stargate.db"));
+    let default_store = StoreUrl::Sqlite(home.join(DEFAULT_STORE));
     let given_store = flags.store.as_deref().map(store_url::parse).transpose();
     let given_store = given_store.map_err(|problem| Failure::config(format!("--store {problem}")))?;
     // The file's text is checked here, because its type is still plain text.
@@ -115,6 +124,8 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let scratch = runtime::scratch(&mut layers, &file, &home)?;
     let pgboss = runtime::pgboss(&mut layers, &file)?;
     let leader = leader::leader(&mut layers, &file)?;
+    let git = git::git(&mut layers, &file, &home)?;
+    let mirror = mirror::mirror(&mut layers, &file, &leader.instance)?;
     let mut shown = layers.shown;
     let plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
@@ -130,12 +141,15 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         scratch,
         pgboss,
         leader,
+        git,
+        mirror,
         api_listen,
         max_depth,
         namespace,
         log_format,
         log_filter,
         plans,
+        file: source.map(|source| source.path),
         shown,
     })
 }
@@ -204,17 +218,6 @@ fn check_lease(layers: &Layers<'_>, file: &File, heartbeat: Duration, lease: Dur
         _ => Failure::config(format!("worker.lease {problem}")),
     };
     Err(failure.help(help))
-}
-
-/// Refuses to serve others than this machine: there are no tokens yet.
-pub(crate) fn check_listen(address: SocketAddr) -> Result<()> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    Err(Failure::config(format!(
-        "the listen address {address} is not loopback, and nothing asks callers for a token"
-    ))
-    .help("listen on 127.0.0.1 or [::1] and put a proxy that authenticates in front"))
 }
 
 fn same<T>(value: T) -> T {

@@ -26,6 +26,8 @@ pub(crate) enum Exit {
     NotLeader = 9,
     /// Waited long enough.
     TimedOut = 10,
+    /// Both sides differ in a way that is not ours to settle.
+    Refused = 11,
     /// A second signal ended the process at once.
     Killed = 130,
 }
@@ -183,6 +185,42 @@ impl From<Error> for Failure {
         let mut failure = Self::new(exit, error.code(), chain(&error));
         failure.help = help;
         failure
+    }
+}
+
+impl From<stargate_mirror::Error> for Failure {
+    fn from(error: stargate_mirror::Error) -> Self {
+        use stargate_mirror::Error;
+        let (exit, help) = match error {
+            Error::Git(error) => return error.into(),
+            Error::NoDeadLetter { .. } => {
+                (Exit::NotFound, Some("'stargate mirror dead-letter list' shows what there is"))
+            }
+            Error::NotRequeueable { .. } => (Exit::Conflict, None),
+            Error::Locked { .. } => {
+                (Exit::Conflict, Some("end the other one, or let it do the work: there may be one only"))
+            }
+            Error::NotLeader => (Exit::NotLeader, Some("'stargate leader status' tells which node leads")),
+            Error::Full { .. } => (Exit::Input, Some("make room and try again; nothing was lost")),
+            _ => (Exit::Input, None),
+        };
+        let failure = Self::new(exit, error.code(), chain(&error));
+        help.into_iter().fold(failure, Self::help)
+    }
+}
+
+impl From<stargate_git::Error> for Failure {
+    fn from(error: stargate_git::Error) -> Self {
+        use stargate_git::Error;
+        let help = match &error {
+            Error::Start { .. } => Some("is git installed? 'stargate doctor' checks it"),
+            Error::Failed { .. } | Error::TimedOut { .. } => Some(
+                "check the remote's URL and what lets you in there; mirror.protocols lists the transports allowed",
+            ),
+            _ => None,
+        };
+        let failure = Self::new(Exit::Input, error.code(), chain(&error));
+        help.into_iter().fold(failure, Self::help)
     }
 }
 

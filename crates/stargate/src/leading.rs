@@ -49,10 +49,13 @@ async fn lead(
     stopping: CancellationToken,
     entered: &watch::Sender<bool>,
 ) -> scheduler::Ended {
-    while let Err(error) = assemble::enter(&*store, planned).await {
-        if let Error::Deposed { .. } = error {
-            return scheduler::Ended::Deposed;
-        }
+    loop {
+        let error = match assemble::enter(&*store, planned, &stopping).await {
+            Ok(true) => break,
+            Ok(false) => return scheduler::Ended::Stopped,
+            Err(Error::Deposed { .. }) => return scheduler::Ended::Deposed,
+            Err(error) => error,
+        };
         tracing::warn!(
             error = chain(&error),
             retry_in = ?PAUSE,
@@ -96,10 +99,11 @@ mod tests {
         let planned = planned(&store, home.path()).await;
         let first = store.term_begin("one", None, None).await.unwrap();
         let old = store.under(first);
-        assemble::enter(&*old, &planned).await.unwrap();
+        let stop = CancellationToken::new();
+        assert!(assemble::enter(&*old, &planned, &stop).await.unwrap());
         store.term_begin("two", None, Some(first)).await.unwrap();
 
-        let refused = assemble::enter(&*old, &planned).await.unwrap_err();
+        let refused = assemble::enter(&*old, &planned, &stop).await.unwrap_err();
         assert!(matches!(refused, Error::Deposed { .. }), "{refused}");
         // Ends by itself at the first instant that is due.
         let ended = scheduler::run(old, CancellationToken::new());
@@ -109,13 +113,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_leader_that_is_told_to_stop_enters_no_more() {
+        let home = tempfile::tempdir().unwrap();
+        let store = store(home.path()).await;
+        let planned = planned(&store, home.path()).await;
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert!(!assemble::enter(&*store, &planned, &stop).await.unwrap());
+        let (sender, entered) = watch::channel(false);
+        assert_eq!(lead(Arc::clone(&store), &planned, stop, &sender).await, scheduler::Ended::Stopped);
+        assert!(!*entered.borrow());
+        assert_eq!((store.limits().await.unwrap().len(), store.schedules().await.unwrap().len()), (0, 0));
+    }
+
+    #[tokio::test]
     async fn what_is_entered_twice_is_there_once() {
         let home = tempfile::tempdir().unwrap();
         let store = store(home.path()).await;
         let planned = planned(&store, home.path()).await;
-        assemble::enter(&*store, &planned).await.unwrap();
+        let stop = CancellationToken::new();
+        assert!(assemble::enter(&*store, &planned, &stop).await.unwrap());
         let before = store.schedules().await.unwrap();
-        assemble::enter(&*store, &planned).await.unwrap();
+        assert!(assemble::enter(&*store, &planned, &stop).await.unwrap());
         let after = store.schedules().await.unwrap();
         assert_eq!(format!("{after:?}"), format!("{before:?}"));
         assert_eq!((before.len(), store.limits().await.unwrap().len()), (2, 1), "and that of the purge");

@@ -12,7 +12,7 @@ pub(crate) fn install(settings: &Settings, verbose: u8, quiet: bool) -> Result<(
         (true, 1) | (false, 0) => "info",
         (true, 2) | (false, 1) => {
             "info,stargate=debug,stargate_queue=debug,stargate_store=debug,stargate_artifact=debug,\
-             stargate_jobs=debug,stargate_web=debug"
+             stargate_jobs=debug,stargate_web=debug,stargate_mirror=debug"
         }
         _ => "debug",
     };

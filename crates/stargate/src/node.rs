@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use serde_json::Value;
 use url::Url;
 
 use crate::config::Settings;
 use crate::failure::{Exit, Failure, Result, chain};
 
+/// Never a flag: arguments are seen by everybody on this machine.
+const TOKEN: &str = "STARGATE_TOKEN";
 /// A node that takes no connection in this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Stepping down waits for the writes that are under way, and those may take as long as a request may.
@@ -40,7 +43,20 @@ impl Node {
             None => Url::parse(&format!("http://{}", settings.api_listen))
                 .map_err(|error| Failure::config(format!("api.listen: {error}")))?,
         };
+        Self::at_url(url)
+    }
+
+    /// The node at a URL. What is asked of it carries the token in `STARGATE_TOKEN`, if there is one.
+    pub(crate) fn at_url(url: Url) -> Result<Self> {
+        let mut headers = HeaderMap::new();
+        if let Some(token) = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
+            let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+            let mut value = value.map_err(|_| Failure::config(format!("{TOKEN} is not a token")))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
         let client = reqwest::Client::builder()
+            .default_headers(headers)
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
@@ -73,7 +89,18 @@ impl Node {
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(unreachable)?;
-        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
+        let answer = Answer { status, body: serde_json::from_slice(&body).unwrap_or(Value::Null) };
+        match status {
+            401 | 403 => Err(self.not_let_in(&answer)),
+            _ => Ok(answer),
+        }
+    }
+
+    fn not_let_in(&self, answer: &Answer) -> Failure {
+        let code = answer.text("/error/code").unwrap_or("UNAUTHENTICATED");
+        let said = answer.text("/error/message").unwrap_or("a token is needed");
+        Failure::new(Exit::Input, code, format!("{self} answers {}: {said}", answer.status))
+            .help(format!("put a token with the right role into {TOKEN}; 'stargate token add' makes one"))
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let out = Output { json: cli.global.json };
     match run(cli, out) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             out.failure(&failure);
             ExitCode::from(failure.exit as u8)
@@ -52,13 +52,13 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-fn run(cli: Cli, out: Output) -> Result<()> {
+fn run(cli: Cli, out: Output) -> Result<ExitCode> {
     let Cli { global, command } = cli;
     // These need neither settings nor a runtime.
     let command = match command {
-        Command::Completions(completions) => return completions.run(out),
-        Command::Man(man) => return man.run(out),
-        Command::Docs(docs) => return docs.run(out),
+        Command::Completions(completions) => return completions.run(out).map(succeeded),
+        Command::Man(man) => return man.run(out).map(succeeded),
+        Command::Docs(docs) => return docs.run(out).map(succeeded),
         other => other,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -66,17 +66,33 @@ fn run(cli: Cli, out: Output) -> Result<()> {
         .thread_name("stargate")
         .build()
         .map_err(|error| Failure::io("cannot start threads", &error))?;
-    let ended = runtime.block_on(dispatch(global, command, out));
+    let ended = runtime.block_on(async {
+        let flags = global.flags(&command);
+        match command {
+            // git and OpenSSH look at the exit code, and what is said goes to somebody else's terminal: no log lines.
+            Command::Hook(hook) => hook.run(flags, out).await,
+            Command::SshDispatch(dispatch) => dispatch.run(flags).await,
+            other => dispatch(global, other, out).await.map(succeeded),
+        }
+    });
     // Blocking readers (standard input, a name look-up) must not hold up the end.
     runtime.shutdown_background();
     ended
+}
+
+fn succeeded((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
     if let Command::Demo(demo) = &command {
         return demo.run(&global, out).await;
     }
-    let stays = matches!(command, Command::Up(_) | Command::Worker(_) | Command::Serve(_));
+    let stays = match &command {
+        Command::Up(_) | Command::Worker(_) | Command::Serve(_) => true,
+        Command::Mirror(mirror) => mirror.stays(),
+        _ => false,
+    };
     let settings = config::load(global.flags(&command), &Environment::of_process())?;
     crate::log::install(&settings, global.verbose, !stays)?;
     let app = App { settings, out };
@@ -89,6 +105,9 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Schedule(schedule) => schedule.run(&app).await,
         Command::Limit(limit) => limit.run(&app).await,
         Command::Leader(leader) => leader.run(&app).await,
+        Command::Repo(repo) => repo.run(&app).await,
+        Command::Token(token) => token.run(&app).await,
+        Command::Mirror(mirror) => mirror.run(&app).await,
         Command::Explain(explain) => explain.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,
         Command::Migrate => cmd::migrate::run(&app).await,
@@ -101,6 +120,11 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
             Ok(())
         }
         Command::Bench(bench) => bench.run(&app).await,
-        Command::Demo(_) | Command::Completions(_) | Command::Man(_) | Command::Docs(_) => Ok(()),
+        Command::Demo(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Docs(_)
+        | Command::Hook(_)
+        | Command::SshDispatch(_) => Ok(()),
     }
 }

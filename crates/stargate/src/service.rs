@@ -8,9 +8,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stargate_access::{Authority, Policy, Tokens};
 use stargate_base::Tasks;
+use stargate_gateway::{Gateway, Repositories};
 use stargate_queue::SharedStore;
 use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
+use stargate_repo::SharedPushes;
 use stargate_web::{App as Web, Forward, Scope};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,9 +23,11 @@ use tokio_util::sync::CancellationToken;
 use crate::assemble::{self, Migrate, Planned};
 use crate::candidate::Candidate;
 use crate::config::{self, Settings};
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result, chain};
+use crate::mirroring::Places;
+use crate::mirroring::supervise::{self, Mirrors};
 use crate::vitals::{Leading, Vitals};
-use crate::{leading, systemd};
+use crate::{gateway, leading, systemd};
 
 /// A file of a publication that nobody has touched for so long, and nobody uses, belongs to a dead process.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
@@ -45,7 +50,8 @@ pub(crate) enum Role {
 impl Role {
     /// Whether the node may lead. A worker has no API, so writes over HTTP would find no leader to take them.
     fn campaigns(self, settings: &Settings) -> bool {
-        settings.leader.campaign.unwrap_or(self != Self::Worker)
+        // The others take write requests and always do: a setting that says otherwise was refused.
+        self != Self::Worker || settings.leader.campaign.unwrap_or(false)
     }
 
     /// Where others reach the API of this node.
@@ -63,6 +69,7 @@ pub(crate) struct Service {
     closing: CancellationToken,
     pool: Option<JoinHandle<()>>,
     candidate: Option<Candidate>,
+    mirrors: Mirrors,
     stop: CancellationToken,
 }
 
@@ -70,38 +77,49 @@ impl Service {
     /// Starts everything; when this returns, jobs are taken and HTTP answers.
     pub(crate) async fn start(settings: &Settings, role: Role, stop: CancellationToken) -> Result<Self> {
         let listen = if role == Role::Worker { settings.worker.listen } else { settings.api_listen };
-        config::check_listen(listen)?;
+        if role != Role::Worker {
+            config::leader::check_campaign(settings)?;
+        }
         // First, because it fails most often and leaves nothing behind.
-        let listener = TcpListener::bind(listen).await.map_err(|error| {
-            Failure::io(format!("cannot listen on {listen}"), &error)
-                .help("choose another address with --listen 127.0.0.1:PORT or STARGATE_LISTEN; port 0 takes a free one")
-        })?;
-        let address = listener
-            .local_addr()
-            .map_err(|error| Failure::io("cannot ask the socket for its address", &error))?;
+        let (listener, address) = bind(listen).await?;
         let metrics =
             stargate_web::metrics::install(Some(settings.namespace.as_str()).filter(|name| !name.is_empty()))
                 .map_err(|error| Failure::config(chain(&error)))?;
-        let store = assemble::open(settings, Migrate::Yes).await?;
+        let stores = assemble::open_all(settings, Migrate::Yes).await?;
+        let policy = policy(listen, &*stores.tokens).await?;
+        let store = Arc::clone(&stores.jobs);
         let planned = assemble::announce(store.as_ref(), settings).await?;
 
         let (tasks, closing) = (Tasks::new(), CancellationToken::new());
-        let mut service =
-            Self { store: Arc::clone(&store), address, tasks, closing, pool: None, candidate: None, stop };
+        let mut service = Self {
+            store: Arc::clone(&store),
+            address,
+            tasks,
+            closing,
+            pool: None,
+            candidate: None,
+            mirrors: Mirrors::default(),
+            stop,
+        };
+        // What may be set wrongly comes before the first job is taken.
+        service.candidate = service.candidate(settings, role)?;
+        let forward = forward(settings)?;
+        let repositories = match role {
+            Role::Worker => None,
+            Role::Everything | Role::Api => gateway::repositories_if_possible(settings)?,
+        };
+        let authority = Arc::new(Authority::new(stores.tokens, policy, service.tasks.clone()));
+        let git = service.start_git(settings, repositories, &authority)?;
         let pool = match role {
             Role::Api => None,
-            Role::Everything | Role::Worker => Some(service.start_working(settings).await?),
+            Role::Everything | Role::Worker => Some(service.start_working(settings, &stores.pushes).await?),
         };
-        let forward = forward(settings)?;
         // The last that may fail: a lock that was taken and not given back would be missed for a while.
-        service.start_leading(settings, role, planned).await?;
-        let leading = service
-            .candidate
-            .as_ref()
-            .map(|candidate| Leading { handle: candidate.leadership().clone(), over: candidate.over() });
+        service.start_leading(settings, planned).await?;
         let vitals = Arc::new(Vitals {
             pool,
-            leadership: leading,
+            leadership: service.part(),
+            mirrors: service.mirrors.clone(),
             stop: service.stop.clone(),
             lease: settings.worker.lease,
         });
@@ -116,21 +134,31 @@ impl Service {
             leadership: service.candidate.as_ref().map(|candidate| candidate.leadership().clone()),
             lock: settings.leader.backend.name().as_str(),
             forward,
+            authority: Some(authority),
+            mirrors: Some(Arc::new(service.mirrors.clone())),
         };
         service.tasks.spawn(metrics.run(service.closing.clone()));
         service
             .tasks
             .spawn(stargate_web::queue_gauges::run(Arc::clone(&service.store), service.closing.clone()));
         let scope = if role == Role::Worker { Scope::Status } else { Scope::Full };
-        service.tasks.spawn(stargate_web::serve(listener, web, scope, service.closing.clone()));
+        let git = git.map(|gateway| gateway.router());
+        service.tasks.spawn(stargate_web::serve(listener, web, scope, git, service.closing.clone()));
         service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
     }
 
+    /// The part that this process takes in leadership.
+    fn part(&self) -> Option<Leading> {
+        let candidate = self.candidate.as_ref()?;
+        Some(Leading { handle: candidate.leadership().clone(), over: candidate.over() })
+    }
+
     /// Starts what runs jobs and what they need.
-    async fn start_working(&mut self, settings: &Settings) -> Result<PoolHandle> {
+    async fn start_working(&mut self, settings: &Settings, pushes: &SharedPushes) -> Result<PoolHandle> {
         let scratch = assemble::scratch(settings);
         let mut registry = assemble::registry(settings, &scratch, &self.tasks)?;
+        assemble::push_kinds(settings, pushes, &mut registry)?;
         let intake = assemble::intake(settings, &self.store, &mut registry).await?;
         let handle = self.start_pool(registry, assemble::pool_config(&settings.worker)).await?;
         self.tasks.spawn(scratch.run(settings.scratch.gc_interval, self.stop.clone()));
@@ -142,18 +170,26 @@ impl Service {
         Ok(handle)
     }
 
+    /// What competes for leadership, if this process does.
+    fn candidate(&self, settings: &Settings, role: Role) -> Result<Option<Candidate>> {
+        let address = role.address(settings, self.address);
+        let candidate = role.campaigns(settings).then(|| Candidate::new(settings, &self.store, address));
+        candidate.transpose()
+    }
+
     /// Begins to compete for leadership, and waits a moment to learn who leads.
-    async fn start_leading(&mut self, settings: &Settings, role: Role, planned: Planned) -> Result<()> {
-        if !role.campaigns(settings) {
+    async fn start_leading(&mut self, settings: &Settings, planned: Planned) -> Result<()> {
+        let Some(candidate) = &mut self.candidate else {
             planned.warn_if_any();
             return Ok(());
-        }
-        let address = role.address(settings, self.address);
-        let candidate = Candidate::start(settings, &self.store, address, self.stop.clone())?;
+        };
+        candidate.begin(self.stop.clone())?;
         let leadership = candidate.leadership().clone();
         let (sender, mut entered) = watch::channel(false);
         let store = Arc::clone(&self.store);
         self.tasks.spawn(leading::run(store, planned, leadership.clone(), sender, self.stop.clone()));
+        let (places, mirrors) = (Places::of(settings), self.mirrors.clone());
+        self.tasks.spawn(supervise::run(places, leadership.clone(), mirrors, self.stop.clone()));
         let settled = async {
             candidate.first_standing().await;
             if leadership.is_leader() {
@@ -165,8 +201,20 @@ impl Service {
         if tokio::time::timeout(STANDING_TIMEOUT, settled).await.is_err() {
             tracing::info!(lock = candidate.place(), "not known yet who leads");
         }
-        self.candidate = Some(candidate);
         Ok(())
+    }
+
+    /// Puts the git gateway together, in a process that has repositories.
+    fn start_git(
+        &self,
+        settings: &Settings,
+        repositories: Option<Repositories>,
+        authority: &Arc<Authority>,
+    ) -> Result<Option<Gateway>> {
+        let (Some(repositories), Some(candidate)) = (repositories, &self.candidate) else { return Ok(None) };
+        let leadership = candidate.leadership().clone();
+        let authority = Arc::clone(authority);
+        gateway::start(settings, repositories, authority, leadership, self.address, &self.tasks)
     }
 
     /// Removes what publications that died have left behind, as often as scratch is looked through.
@@ -222,6 +270,31 @@ impl Service {
         }
         outcome
     }
+}
+
+async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
+        Failure::io(format!("cannot listen on {listen}"), &error).help(
+            "choose another address with --listen 127.0.0.1:PORT or STARGATE_LISTEN; port 0 takes a free one",
+        )
+    })?;
+    let address = listener.local_addr();
+    let address = address.map_err(|error| Failure::io("cannot ask the socket for its address", &error))?;
+    Ok((listener, address))
+}
+
+/// Who gets in without a token. An address that others reach is refused as long as there is none.
+async fn policy(listen: SocketAddr, tokens: &dyn Tokens) -> Result<Policy> {
+    let any = tokens.any().await;
+    let policy = any.and_then(|any| Policy::at_start(listen.ip(), any));
+    policy.map_err(|error| {
+        let failure = Failure::new(Exit::Usage, error.code(), chain(&error));
+        match error {
+            stargate_access::Error::OpenToOthers { .. } => failure
+                .help("stargate token add admin --role admin\nor listen on this machine only: --listen 127.0.0.1:8080"),
+            _ => failure.help("'stargate doctor' checks the store and says what to do"),
+        }
+    })
 }
 
 /// What passes write requests on to the leader.

@@ -7,12 +7,16 @@ use stargate_queue::pool::PoolHandle;
 use stargate_web::{Check, Health};
 use tokio_util::sync::CancellationToken;
 
+use crate::mirroring::supervise::Mirrors;
+
 /// What is known about this process, at any moment and at once.
 pub(crate) struct Vitals {
     /// Absent in a process that only serves the API.
     pub(crate) pool: Option<PoolHandle>,
     /// Absent in a process that takes no part.
     pub(crate) leadership: Option<Leading>,
+    /// What this process mirrors while it leads.
+    pub(crate) mirrors: Mirrors,
     pub(crate) stop: CancellationToken,
     pub(crate) lease: Duration,
 }
@@ -77,6 +81,9 @@ impl Health for Vitals {
         });
         // A pause is no failure: taking this process out of service would not make the machine less loaded.
         let pressure = self.pool.iter().map(|pool| Check::told("pressure", pool.pressure().to_string()));
-        [running].into_iter().chain(heartbeat).chain(pressure).collect()
+        // Neither is a remote that is away: nothing is lost, and another node would not reach it either.
+        let leads = self.leadership.as_ref().is_some_and(|leading| leading.handle.is_leader());
+        let mirror = leads.then(|| Check::told("mirror", self.mirrors.summary()));
+        [running].into_iter().chain(heartbeat).chain(pressure).chain(mirror).collect()
     }
 }

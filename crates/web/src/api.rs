@@ -9,15 +9,19 @@
 //! | `GET queues`, `POST queues/{name}/pause`, `…/resume` | by queue |
 //! | `GET kinds`, `POST kinds/{name}/pause`, `…/resume` | by kind |
 //! | `GET workers`, `GET stats` | who works, and how it goes |
+//! | `GET mirror`, `GET mirror/dead-letters?repo=NAME` | how far remotes are behind; what was given up |
 //! | `GET leader`, `POST leader/step-down` | who leads, since when, who did before; let another node lead |
 //!
 //! What changes something is done by the leader. Elsewhere it is refused with 503 `NOT_LEADER`, or passed on to the
 //! leader. Reads are served everywhere.
+//!
+//! Where tokens are asked for, `GET` needs the role read, what changes jobs write, all else admin: `access.rs`.
 
 mod enqueue;
 mod events;
 mod jobs;
 mod leader;
+pub(crate) mod mirror;
 mod operate;
 pub mod types;
 
@@ -25,7 +29,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use crate::app::Shared;
-use crate::forward;
+use crate::{access, forward};
 
 /// Most jobs in one batch.
 pub const BATCH_JOBS_MAX: usize = 10_000;
@@ -52,6 +56,10 @@ pub(crate) fn routes(shared: &Shared) -> Router<Shared> {
         .route("/stats", get(operate::stats))
         // What is added below is about this very node and never passed on.
         .route_layer(axum::middleware::from_fn_with_state(shared.clone(), forward::pass_on))
+        .route("/mirror", get(mirror::show))
+        .route("/mirror/dead-letters", get(mirror::dead_letters))
         .route("/leader", get(leader::show))
         .route("/leader/step-down", post(leader::step_down))
+        // The outermost: a request without rights is neither passed on nor read.
+        .route_layer(axum::middleware::from_fn_with_state(shared.clone(), access::check))
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stargate_access::Authority;
 use stargate_leader::Leadership;
 use stargate_queue::{Error, SharedStore};
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::mirror::Mirrors;
 use crate::forward::Forward;
 use crate::health::Health;
 use crate::lead::Reader;
@@ -41,6 +43,10 @@ pub struct App {
     pub lock: &'static str,
     /// Passes writes on to the leader; absent: a standby refuses them.
     pub forward: Option<Forward>,
+    /// Decides who may use the API; absent: everybody who can reach it.
+    pub authority: Option<Arc<Authority>>,
+    /// What this node mirrors; absent in a process that never does.
+    pub mirrors: Option<Arc<dyn Mirrors>>,
 }
 
 impl std::fmt::Debug for App {
@@ -63,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) about: About,
     pub(crate) leadership: Option<Leadership>,
     pub(crate) forward: Option<Forward>,
+    pub(crate) authority: Option<Arc<Authority>>,
+    pub(crate) mirrors: Option<Arc<dyn Mirrors>>,
     pub(crate) depth: DepthGate,
     pub(crate) streams: Arc<Semaphore>,
     /// Cancelled at shutdown: streams have no end of their own.
@@ -86,12 +94,26 @@ impl std::fmt::Debug for About {
 
 impl Shared {
     pub(crate) fn new(app: App, closing: CancellationToken) -> Self {
-        let App { store, health, metrics, max_depth, instance, version, leadership, lock, forward } = app;
+        let App {
+            store,
+            health,
+            metrics,
+            max_depth,
+            instance,
+            version,
+            leadership,
+            lock,
+            forward,
+            authority,
+            mirrors,
+        } = app;
         Self(Arc::new(Inner {
             reader: Reader::new(store),
             about: About { instance, version, lock, health, metrics },
             leadership,
             forward,
+            authority,
+            mirrors,
             depth: DepthGate { depth_max: max_depth, last: Mutex::new(None) },
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             closing,

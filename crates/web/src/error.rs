@@ -60,6 +60,13 @@ impl Problem {
         problem
     }
 
+    /// Somebody we depend on does not answer.
+    pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        problem.retry_after_sec = Some(RETRY_AFTER_STORE_SEC);
+        problem
+    }
+
     /// This node may not write, and has not.
     pub(crate) fn not_leader(message: impl Into<String>, leader: Option<HeaderValue>) -> Self {
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_LEADER", message);
@@ -105,6 +112,12 @@ impl IntoResponse for Problem {
         let mut response = self.status.into_response();
         if let Some(seconds) = self.retry_after_sec {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            // Programs send the first; a browser asks its user for the second.
+            for challenge in ["Bearer realm=\"stargate\"", "Basic realm=\"stargate\""] {
+                response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+            }
         }
         if let Some(leader) = &self.leader {
             response.headers_mut().insert(LEADER, leader.clone());

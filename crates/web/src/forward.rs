@@ -1,6 +1,6 @@
 //! Passes a write on from a standby to the leader, once.
 //!
-//! The body is streamed and bounded as it would be here. Each request gets a connection of its own: an idle one that
+//! The body is streamed, and bounded in size and time as it would be here. Each request gets a connection of its own: an idle one that
 //! the leader has closed meanwhile would leave it open whether the request was done. What could not be connected was
 //! not done (`NOT_LEADER`); what was sent and not answered may have been (`OUTCOME_UNKNOWN`) and is never sent again
 //! from here.
@@ -22,11 +22,12 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use reqwest::{Client, Url};
 use stargate_leader::Holder;
 use tokio::sync::Semaphore;
+use tokio::time::Sleep;
 
 use crate::api::{BATCH_BYTES_MAX, JOB_BYTES_MAX};
 use crate::app::Shared;
 use crate::error::{Problem, Result};
-use crate::input::{too_large, unreadable};
+use crate::input::{BODY_TIMEOUT, too_large, too_slow, unreadable};
 use crate::lead::{not_leader, other_leader};
 use crate::metrics::FORWARDED;
 use crate::request::REQUEST_ID;
@@ -94,8 +95,8 @@ impl Forward {
         let (parts, body) = request.into_parts();
         let fault = Arc::new(OnceLock::new());
         let upload = match route.bytes_max {
-            Some(bytes_max) => Upload::new(body, bytes_max, Arc::clone(&fault))?,
-            None => Upload::new(Body::empty(), 0, Arc::clone(&fault))?,
+            Some(bytes_max) => Upload::new(body, bytes_max, BODY_TIMEOUT, Arc::clone(&fault))?,
+            None => Upload::new(Body::empty(), 0, BODY_TIMEOUT, Arc::clone(&fault))?,
         };
         let request = self
             .client
@@ -246,11 +247,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A body on its way through, cut off when it gets too large.
+/// A body on its way through, cut off when it gets too large or takes too long.
 struct Upload {
     /// Only ever used by one thread at a time; the lock makes that visible to the compiler.
     body: Mutex<Body>,
     length: SizeHint,
+    /// Until when it has to be there.
+    time: Pin<Box<Sleep>>,
     bytes_left: usize,
     bytes_max: usize,
     /// Why it was cut off.
@@ -258,13 +261,14 @@ struct Upload {
 }
 
 impl Upload {
-    fn new(body: Body, bytes_max: usize, fault: Arc<OnceLock<Problem>>) -> Result<Self> {
+    fn new(body: Body, bytes_max: usize, patience: Duration, fault: Arc<OnceLock<Problem>>) -> Result<Self> {
         let length = body.size_hint();
         // A declared length is believed at once, without reading a byte.
         if length.lower() > bytes_max as u64 {
             return Err(too_large(bytes_max));
         }
-        Ok(Self { body: Mutex::new(body), length, bytes_left: bytes_max, bytes_max, fault })
+        let time = Box::pin(tokio::time::sleep(patience));
+        Ok(Self { body: Mutex::new(body), length, time, bytes_left: bytes_max, bytes_max, fault })
     }
 
     /// Counts what comes through.
@@ -284,10 +288,14 @@ impl HttpBody for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, CutOff>>> {
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let passed = match std::task::ready!(Pin::new(body).poll_frame(context)) {
-            Some(Ok(frame)) => self.pass(frame),
-            Some(Err(_)) => Err(unreadable()),
-            None => return Poll::Ready(None),
+        let passed = match Pin::new(body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => self.pass(frame),
+            Poll::Ready(Some(Err(_))) => Err(unreadable()),
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending => {
+                std::task::ready!(self.time.as_mut().poll(context));
+                Err(too_slow())
+            }
         };
         Poll::Ready(Some(passed.map_err(|problem| {
             let _ = self.fault.set(problem);
@@ -307,6 +315,8 @@ struct CutOff;
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
+
     use super::*;
 
     #[test]
@@ -360,6 +370,19 @@ mod tests {
             names,
             ["authorization", "content-type", "idempotency-key", "x-request-id", "x-stargate-forwarded"]
         );
+    }
+
+    #[tokio::test]
+    async fn a_body_that_stops_arriving_is_cut_off_in_time() {
+        let fault = Arc::new(OnceLock::new());
+        let first = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
+        let body = Body::from_stream(first.chain(futures::stream::pending()));
+        let mut upload = Upload::new(body, 100, Duration::from_millis(50), Arc::clone(&fault)).unwrap();
+        let mut frame =
+            async || std::future::poll_fn(|context| Pin::new(&mut upload).poll_frame(context)).await;
+        assert!(matches!(frame().await, Some(Ok(_))));
+        assert!(matches!(frame().await, Some(Err(CutOff))));
+        assert_eq!(fault.get().unwrap().code, "REQUEST_TIMEOUT");
     }
 
     #[test]

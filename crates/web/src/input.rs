@@ -14,7 +14,7 @@ use stargate_queue::JobId;
 use crate::error::{Problem, Result};
 
 /// How long a client may take to send a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A JSON body of at most `LIMIT` bytes, with the bytes it came as.
 pub(crate) struct JsonBody<T, const LIMIT: usize> {
@@ -42,16 +42,19 @@ async fn read(body: Body, limit: usize) -> Result<Bytes> {
         return Err(too_large(limit));
     }
     let read = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await;
-    let Ok(read) = read else {
-        let message = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
-        return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message));
-    };
+    let Ok(read) = read else { return Err(too_slow()) };
     read.map_err(|error| {
         if is_length_limit(&error) {
             return too_large(limit);
         }
         unreadable()
     })
+}
+
+/// The answer to a body that did not arrive in time.
+pub(crate) fn too_slow() -> Problem {
+    let message = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", message)
 }
 
 /// The answer to a body over its limit.

@@ -147,7 +147,18 @@ fn catalogue() -> impl Iterator<Item = (&'static str, MetricKind, &'static str)>
         stargate_leader::metrics::GAUGES.iter().map(|(name, about)| (*name, MetricKind::Gauge, *about));
     let counters =
         stargate_leader::metrics::COUNTERS.iter().map(|(name, about)| (*name, MetricKind::Counter, *about));
-    CATALOGUE.iter().chain(OWN).copied().chain(gauges).chain(counters)
+    let mirror_gauges =
+        stargate_mirror::metrics::GAUGES.iter().map(|(name, about)| (*name, MetricKind::Gauge, *about));
+    let mirror_counters =
+        stargate_mirror::metrics::COUNTERS.iter().map(|(name, about)| (*name, MetricKind::Counter, *about));
+    CATALOGUE
+        .iter()
+        .chain(OWN)
+        .copied()
+        .chain(gauges)
+        .chain(counters)
+        .chain(mirror_gauges)
+        .chain(mirror_counters)
 }
 
 /// Puts the namespace before the names that get one.

@@ -52,8 +52,20 @@ pub fn router(app: App, scope: Scope) -> Router {
 }
 
 /// Serves until told to stop, then lets open requests end for a few seconds.
-pub async fn serve(listener: TcpListener, app: App, scope: Scope, stop: CancellationToken) {
-    serve_routes(listener, routes(Shared::new(app, stop.clone()), scope), stop, HEAD_TIMEOUT).await;
+///
+/// `others` are routes that keep their own order: they get neither our time limit nor our envelope around errors.
+pub async fn serve(
+    listener: TcpListener,
+    app: App,
+    scope: Scope,
+    others: Option<Router>,
+    stop: CancellationToken,
+) {
+    let mut routes = routes(Shared::new(app, stop.clone()), scope);
+    if let Some(others) = others {
+        routes = routes.merge(others);
+    }
+    serve_routes(listener, routes, stop, HEAD_TIMEOUT).await;
 }
 
 fn routes(shared: Shared, scope: Scope) -> Router {

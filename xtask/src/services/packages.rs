@@ -73,6 +73,10 @@ fn missing() -> Vec<&'static str> {
     if process::find("ip").is_none() {
         missing.push("iproute2");
     }
+    // Tests of the mirror's files let system calls fail, and kill a process at each of them.
+    if process::find("strace").is_none() {
+        missing.push("strace");
+    }
     if seaweedfs::pip_is_missing() {
         missing.push("python3-pip");
     }

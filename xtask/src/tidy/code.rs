@@ -21,7 +21,7 @@ const GIVEN_OUT: [&str; 6] =
     ["JobError::new(", "Failure::new(", "Failure::failed(", "code:", "code =", "code("];
 
 /// Names of environment variables that do not begin with the prefix of ours.
-const ENVIRONMENT: [&str; 22] = [
+const ENVIRONMENT: [&str; 32] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_ENDPOINT_URL",
     "AWS_REGION",
@@ -29,9 +29,19 @@ const ENVIRONMENT: [&str; 22] = [
     "AWS_SESSION_TOKEN",
     "CLICOLOR_FORCE",
     "DATABASE_URL",
+    "GIT_ALLOW_PROTOCOL",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PROTOCOL",
+    "GIT_SSH_COMMAND",
+    "GIT_TERMINAL_PROMPT",
     "HEARTBEAT_INTERVAL_SEC",
     "HIGH_WATERMARK",
     "KEEP_SCRATCH_ON_SUCCESS",
+    "LC_ALL",
     "LEASE_TIMEOUT_SEC",
     "LOAD_THRESHOLD",
     "MAX_ATTEMPTS",

@@ -11,7 +11,7 @@ const OURS: [(&str, &[&str]); 17] = [
     ("stargate-base", &[]),
     ("stargate-queue", &["stargate-base"]),
     ("stargate-access", &["stargate-base"]),
-    ("stargate-repo", &["stargate-base", "stargate-queue", "stargate-git"]),
+    ("stargate-repo", &["stargate-base", "stargate-queue"]),
     (
         "stargate-store",
         &["stargate-base", "stargate-queue", "stargate-leader", "stargate-access", "stargate-repo"],
@@ -21,8 +21,11 @@ const OURS: [(&str, &[&str]); 17] = [
     ("stargate-git", &["stargate-base"]),
     ("stargate-mirror", &["stargate-base", "stargate-git"]),
     ("stargate-gateway", &["stargate-base", "stargate-git", "stargate-mirror"]),
-    ("stargate-jobs", &["stargate-base", "stargate-queue", "stargate-artifact"]),
-    ("stargate-web", &["stargate-base", "stargate-queue", "stargate-leader"]),
+    ("stargate-jobs", &["stargate-base", "stargate-queue", "stargate-artifact", "stargate-repo"]),
+    (
+        "stargate-web",
+        &["stargate-base", "stargate-queue", "stargate-leader", "stargate-access", "stargate-mirror"],
+    ),
     (
         "stargate",
         &[
@@ -35,6 +38,9 @@ const OURS: [(&str, &[&str]); 17] = [
             "stargate-leader",
             "stargate-jobs",
             "stargate-web",
+            "stargate-git",
+            "stargate-mirror",
+            "stargate-gateway",
         ],
     ),
     (

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 
 /// Answers one connection with a fixed text and returns what it was sent.
-async fn serve_once(listener: TcpListener, answer: String) -> String {
+pub(crate) async fn serve_once(listener: TcpListener, answer: String) -> String {
     let (mut stream, _) = listener.accept().await.unwrap();
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

@@ -9,6 +9,7 @@ use stargate_artifact::scratch;
 use stargate_base::{Backoff, Tasks};
 use stargate_jobs::exec::Exec;
 use stargate_queue::{Job, JobId, NewJob, Pool, PoolConfig, Profile, Registry, SharedStore, State};
+use stargate_repo::SharedPushes;
 use stargate_store::sqlite::{Options, Sqlite};
 
 pub(crate) struct Fixture {
@@ -35,13 +36,32 @@ pub(crate) fn exec(dir: &Path, script: &str) -> Arc<Exec> {
     Arc::new(exec)
 }
 
+async fn opened() -> (tempfile::TempDir, Arc<Sqlite>) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&dir.path().join("stargate.db"), Options::default()).await.unwrap();
+    (dir, Arc::new(store))
+}
+
 impl Fixture {
     pub(crate) async fn start(register: impl FnOnce(&Path, &mut Registry)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store: SharedStore =
-            Arc::new(Sqlite::open(&dir.path().join("stargate.db"), Options::default()).await.unwrap());
+        let (dir, store) = opened().await;
         let mut registry = Registry::new();
         register(dir.path(), &mut registry);
+        Self::of(dir, store, registry).await
+    }
+
+    /// With what the same store keeps about repositories.
+    pub(crate) async fn start_with_pushes(
+        register: impl FnOnce(&SharedPushes, &mut Registry),
+    ) -> (Self, SharedPushes) {
+        let (dir, store) = opened().await;
+        let pushes: SharedPushes = store.clone();
+        let mut registry = Registry::new();
+        register(&pushes, &mut registry);
+        (Self::of(dir, store, registry).await, pushes)
+    }
+
+    async fn of(dir: tempfile::TempDir, store: SharedStore, registry: Registry) -> Self {
         let config = PoolConfig {
             heartbeat: Duration::from_millis(100),
             lease: Duration::from_secs(10),

@@ -14,12 +14,17 @@ use crate::fixture::{Fixture, profile, result};
 
 /// Answers the connections one after the other and returns what each was sent.
 async fn serve(listener: TcpListener, answers: &[&str]) -> Vec<String> {
+    // The payload of these tests ends with this mark.
+    serve_until(listener, "end\"}", answers).await
+}
+
+/// The same for requests that end with a mark.
+pub(crate) async fn serve_until(listener: TcpListener, mark: &str, answers: &[&str]) -> Vec<String> {
     let mut requests = Vec::new();
     for answer in answers {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut text, mut buffer) = (String::new(), [0; 4096]);
-        // The payload of these tests ends with this mark.
-        while !text.ends_with("end\"}") {
+        while !text.ends_with(mark) {
             let read = stream.read(&mut buffer).await.unwrap();
             assert_ne!(read, 0, "the client left after {text:?}");
             text.push_str(std::str::from_utf8(&buffer[..read]).unwrap());

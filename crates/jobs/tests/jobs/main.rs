@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
 mod clip;
+mod courier;
 mod exec;
 mod fixture;
 mod http;

@@ -2,6 +2,7 @@
 
 mod host;
 mod leader;
+mod mirror;
 mod queue;
 mod runtime;
 
@@ -65,7 +66,8 @@ pub(crate) async fn run(app: &App) -> Result<()> {
             checks.push(Check::fail("store", failure.message, remedy));
         }
     }
-    checks.push(host::git().await);
+    checks.push(mirror::git(&app.settings).await);
+    checks.extend(mirror::checks(&app.settings).await);
     checks.extend(host::programs(&app.settings));
     checks.extend(runtime::checks(&app.settings).await);
     if app.out.json {

@@ -1,6 +1,8 @@
 //! Every setting with one value: its names, its meaning, its range. `docs/config.md` is generated from here.
 
+pub(super) mod git;
 pub(super) mod leader;
+pub(super) mod mirror;
 pub(super) mod runtime;
 
 use std::net::SocketAddr;
@@ -41,6 +43,8 @@ pub(crate) fn described() -> Vec<Described> {
     ];
     all.extend(runtime::described());
     all.extend(leader::described());
+    all.extend(git::described());
+    all.extend(mirror::described());
     all
 }
 
@@ -172,12 +176,12 @@ pub(super) const MAX_ATTEMPTS: Setting<u64> = number(
 );
 pub(super) const WORKER_LISTEN: Setting<SocketAddr> = address(
     "worker.listen",
-    "Where `stargate worker` serves health and metrics; loopback only.",
+    "Where `stargate worker` serves health and metrics; elsewhere than on this machine only if there is a token.",
     "127.0.0.1:9090",
 );
 pub(super) const API_LISTEN: Setting<SocketAddr> = address(
     "api.listen",
-    "Where `stargate up` and `stargate serve` listen; loopback only.",
+    "Where `stargate up` and `stargate serve` listen; elsewhere than on this machine only if there is a token (`stargate token add`).",
     "127.0.0.1:8080",
 );
 pub(super) const MAX_DEPTH: Setting<u64> = number(

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 pub(crate) type Given<T> = Option<Spanned<T>>;
 
 /// Keys whose values no message repeats.
-const SECRET_KEYS: [&str; 8] = [
+const SECRET_KEYS: [&str; 9] = [
     "secret",
     "env",
     "dsn",
@@ -25,6 +25,7 @@ const SECRET_KEYS: [&str; 8] = [
     "secret_access_key",
     "session_token",
     "redis_url",
+    "token",
 ];
 
 /// The whole file.
@@ -46,6 +47,8 @@ pub(crate) struct File {
     pub(crate) scratch: Scratch,
     pub(crate) sources: Sources,
     pub(crate) leader: Leader,
+    pub(crate) git: Git,
+    pub(crate) mirror: Mirror,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
     pub(crate) schedules: BTreeMap<Spanned<String>, Schedule>,
@@ -175,12 +178,62 @@ pub(crate) struct Leader {
     pub(crate) startup_guard: Given<bool>,
 }
 
+/// `[git]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Git {
+    pub(crate) root: Given<PathBuf>,
+    pub(crate) program: Given<PathBuf>,
+    pub(crate) fast_forward_only: Given<Vec<String>>,
+    pub(crate) max_refs: Given<u64>,
+    pub(crate) max_push: Given<Size>,
+    pub(crate) max_fetches: Given<u64>,
+    pub(crate) max_pushes: Given<u64>,
+    pub(crate) timeout: Given<Interval>,
+}
+
 /// `"connected"` or a number.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum ReplicasGiven {
     Number(u64),
     Word(String),
+}
+
+/// `[mirror]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Mirror {
+    pub(crate) remote: Given<String>,
+    pub(crate) protocols: Given<ListGiven>,
+    pub(crate) refs: Given<Vec<String>>,
+    pub(crate) ledgers: Given<Vec<String>>,
+    pub(crate) map: Given<BTreeMap<String, String>>,
+    pub(crate) push_timeout: Given<Interval>,
+    pub(crate) coalesce: Given<bool>,
+    pub(crate) reconcile_every: Given<Interval>,
+    pub(crate) rescan_every: Given<Interval>,
+    pub(crate) username: Given<String>,
+    pub(crate) token: Given<String>,
+    pub(crate) ssh_key: Given<PathBuf>,
+    pub(crate) known_hosts: Given<PathBuf>,
+    pub(crate) dead_letter_retention: Given<Interval>,
+    pub(crate) remotes: BTreeMap<Spanned<String>, MirrorRemote>,
+}
+
+/// `[mirror.remotes."REPOSITORY"]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MirrorRemote {
+    pub(crate) url: Given<String>,
+}
+
+/// A list, or one text with commas.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ListGiven {
+    List(Vec<String>),
+    Text(String),
 }
 
 /// `[kinds."NAME"]`

@@ -19,7 +19,13 @@ use super::layer::{Environment, Origin, Shown};
 use crate::failure::{Failure, Result};
 
 /// The kinds that ship with Stargate; the file cannot take their names.
-pub(crate) const BUILT_IN: [&str; 2] = [stargate_jobs::purge::KIND, stargate_jobs::clip::KIND];
+pub(crate) const BUILT_IN: [&str; 5] = [
+    stargate_jobs::purge::KIND,
+    stargate_jobs::clip::KIND,
+    stargate_repo::PUSH_PROCESS,
+    stargate_repo::SIZE_RECALC,
+    stargate_repo::WEBHOOK_DELIVER,
+];
 
 /// Kinds, limits and schedules of the file.
 #[derive(Debug)]

@@ -94,6 +94,18 @@ impl Leader {
     }
 }
 
+/// Refuses a node that takes write requests and no part in leadership: nothing would guard what it writes (INV-3).
+pub(crate) fn check_campaign(settings: &super::Settings) -> Result<()> {
+    if settings.leader.campaign != Some(false) {
+        return Ok(());
+    }
+    let shown = settings.shown.iter().find(|shown| shown.key == catalogue::CAMPAIGN.key);
+    let origin = shown.map_or_else(String::new, |shown| format!(" ({})", shown.origin));
+    let problem =
+        format!("leader.campaign is false{origin}, but a node that takes write requests has to take part");
+    Err(Failure::config(problem).help("remove it, or run 'stargate worker' here: that one has no API"))
+}
+
 /// Reads `[leader]`.
 pub(super) fn leader(layers: &mut Layers<'_>, file: &File) -> Result<Leader> {
     let given = &file.leader;

@@ -179,3 +179,17 @@ fn a_bad_variable_is_named() {
         failure.message
     );
 }
+
+#[test]
+fn only_a_node_without_an_api_may_stay_out_of_leadership() {
+    let nobody = Environment::default();
+    for fine in ["", "[leader]\ncampaign = true\n"] {
+        check_campaign(&settings(fine, &nobody).unwrap()).unwrap();
+    }
+    let of_file = check_campaign(&settings("[leader]\ncampaign = false\n", &nobody).unwrap()).unwrap_err();
+    assert!(of_file.message.contains("stargate.toml:2"), "{of_file}");
+    assert!(of_file.help.unwrap().contains("stargate worker"));
+    let variable = Environment::from([("STARGATE_CAMPAIGN", "0")]);
+    let of_environment = check_campaign(&settings("", &variable).unwrap()).unwrap_err();
+    assert!(of_environment.message.contains("STARGATE_CAMPAIGN"), "{of_environment}");
+}

@@ -60,11 +60,11 @@ fn every_value_is_shown_with_its_origin_and_secrets_are_not_shown() {
 }
 
 #[test]
-fn an_address_that_is_not_loopback_is_refused() {
+fn an_address_that_others_reach_is_refused_without_a_token() {
     for command in ["up", "serve", "worker"] {
         let output = stargate().run(&[command, "--listen", "0.0.0.0:0"]);
         assert_eq!(code(&output), 2, "{command}");
-        assert!(stderr(&output).contains("not loopback"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("there is no token yet"), "{}", stderr(&output));
     }
 }
 

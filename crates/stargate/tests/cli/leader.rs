@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stargate_testkit::eventually;
+use stargate_testkit::postgres::Database;
 use stargate_testkit::process::{Program, Running, get};
+use stargate_testkit::proxy::Proxy;
 use stargate_testkit::redis::Redis;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{code, configured, json, refusal, stargate, stderr};
 
@@ -145,6 +148,68 @@ async fn sigterm_hands_over_at_once_while_jobs_go_on_draining() {
     assert_eq!(first.ended(PATIENCE).await.code(), Some(130), "a second signal: {}", first.log());
 }
 
+/// What an open request to change something is answered.
+async fn paused(address: &str) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request =
+        format!("POST /api/v1/queues/mail/pause HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_hands_over_although_the_answer_to_a_write_does_not_come() {
+    // Less than the write would wait for its answer, and much less than the lock lives.
+    const SOON: Duration = Duration::from_secs(20);
+    let database = Database::create_empty().await;
+    let mut through = url::Url::parse(database.url()).unwrap();
+    let at = format!("{}:{}", through.host_str().unwrap(), through.port().unwrap_or(5432));
+    let to_store = Proxy::start(&at).await;
+    let (host, port) =
+        to_store.address().rsplit_once(':').map(|(h, p)| (h.to_owned(), p.parse().unwrap())).unwrap();
+    through.set_host(Some(&host)).unwrap();
+    through.set_port(Some(port)).unwrap();
+    let program =
+        configured("[leader]\nttl = \"120s\"\nretry_every = \"1s\"\n").with("STARGATE_STORE", database.url());
+    let start = |instance, store| {
+        let mut node =
+            program.start_with(&["serve"], &[("STARGATE_INSTANCE", instance), ("STARGATE_STORE", store)]);
+        async move {
+            node.ready().await;
+            node
+        }
+    };
+    let first = start("first", through.as_str()).await;
+    leads(&program, &first).await;
+    let second = start("second", database.url()).await;
+    assert_eq!(check(&program, &second), 9);
+    let stranger = database.client().await;
+    stranger.batch_execute("begin; lock table stargate.pause in access exclusive mode").await.unwrap();
+    let handed_over = async {
+        let waiting = "select 1 from pg_locks where relation = 'stargate.pause'::regclass and not granted";
+        eventually(PATIENCE, "the write", || async {
+            let found = stranger.query(waiting, &[]).await.unwrap();
+            if found.is_empty() { Err("not there yet".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        to_store.stall();
+        stranger.batch_execute("commit").await.unwrap();
+        first.terminate();
+        eventually(SOON, "the successor", || {
+            let (code, log) = (check(&program, &second), first.log());
+            async move { if code == 0 { Ok(()) } else { Err(format!("check exits {code}; log:\n{log}")) } }
+        })
+        .await;
+    };
+    let (answer, ()) = tokio::join!(paused(first.address()), handed_over);
+    let answer = answer.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("OUTCOME_UNKNOWN"), "{answer}");
+    drop((first, second));
+    database.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stepping_down_lets_the_other_lead_and_a_watcher_sees_it() {
     let program = configured(KINDS);
@@ -251,6 +316,34 @@ async fn two_homes_with_one_sqlite_store_share_its_lock() {
     let second = node(&two, "second").await;
     assert_eq!((check(&one, &first), check(&two, &second)), (0, 9), "{}", second.log());
     assert!(place.path().join("jobs.db.leader-lock").is_file());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_in_one_home_has_one_lock_for_those_who_use_it_from_another() {
+    let one = configured(KINDS);
+    let first = node(&one, "first").await;
+    leads(&one, &first).await;
+    let home = one.home();
+    // As the owner writes it, and by a way around.
+    let around = home.join("..").join(home.file_name().unwrap());
+    for path in [home.join("stargate.db"), around.join("stargate.db")] {
+        let store = format!("sqlite:{}", path.display());
+        let two = configured(KINDS).with("STARGATE_STORE", &store);
+        let second = node(&two, "second").await;
+        assert_eq!((check(&one, &first), check(&two, &second)), (0, 9), "{}", second.log());
+    }
+    assert!(home.join("leader.lock").is_file());
+}
+
+#[test]
+fn a_lock_that_cannot_be_set_up_is_refused_before_the_first_job_is_taken() {
+    let toml =
+        "[leader]\nbackend = \"redis\"\nredis_url = \"rediss://127.0.0.1:1\"\nauthority = \"missing.pem\"\n";
+    let program = configured(toml);
+    let (code, error) = refusal(&program, &["up", "--listen", "127.0.0.1:0"]);
+    assert_eq!((code, &error["code"]), (2, &json!("CONFIG_INVALID")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("missing.pem"), "{error}");
+    assert_eq!(json(&program, &["workers", "--json"]), json!([]), "nobody came to take jobs");
 }
 
 #[test]

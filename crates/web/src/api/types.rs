@@ -1,6 +1,7 @@
 //! What goes over the wire. Stable: fields are added, never renamed.
 
 pub mod leader;
+pub mod mirror;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -155,7 +155,7 @@ async fn a_shutdown_ends_open_streams_and_the_server() {
             }
         }
     };
-    let server = stargate_web::serve(listener, f.app.clone(), stargate_web::Scope::Full, stop.clone());
+    let server = stargate_web::serve(listener, f.app.clone(), stargate_web::Scope::Full, None, stop.clone());
     let both = async { tokio::join!(server, client) };
     tokio::time::timeout(Duration::from_secs(4), both).await.expect("the stream held it up");
 }

@@ -78,6 +78,8 @@ impl Fixture {
             leadership: None,
             lock: "file",
             forward: None,
+            authority: None,
+            mirrors: None,
         };
         change(&mut app);
         Self { store, router: stargate_web::router(app.clone(), Scope::Full), app, dir }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
+mod access;
 mod enqueue;
 mod errors;
 mod events;

@@ -160,7 +160,7 @@ impl Node {
     /// Serves on a socket until the node is dropped.
     pub(crate) fn listen(&self, listener: TcpListener) -> Listening {
         let stop = CancellationToken::new();
-        self.tasks.spawn(stargate_web::serve(listener, self.app.clone(), Scope::Full, stop.clone()));
+        self.tasks.spawn(stargate_web::serve(listener, self.app.clone(), Scope::Full, None, stop.clone()));
         Listening(stop.drop_guard())
     }
 

@@ -11,8 +11,6 @@ use crate::program;
 /// Less free space than this, and the next burst of jobs may not fit.
 const FREE_BYTES_WARN: u64 = 1 << 30;
 const FREE_BYTES_FAIL: u64 = 64 << 20;
-/// The oldest git whose `push --atomic --porcelain` and protocol v2 are relied on.
-const GIT_MIN: (u32, u32) = (2, 30);
 
 /// The home can be written to.
 pub(super) fn home(settings: &Settings) -> Check {
@@ -59,20 +57,6 @@ pub(super) fn free_bytes(path: &Path) -> rustix::io::Result<u64> {
 fn existing(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
-}
-
-/// git is there and new enough.
-pub(super) async fn git() -> Check {
-    let remedy = format!("install git {}.{} or newer", GIT_MIN.0, GIT_MIN.1);
-    let Some(text) = version(Path::new("git"), "--version").await else {
-        return Check::fail("git", "cannot run git --version", remedy);
-    };
-    let version = text.trim().trim_start_matches("git version ").to_owned();
-    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) if (major, minor) >= GIT_MIN => Check::ok("git", version),
-        _ => Check::fail("git", version, remedy),
-    }
 }
 
 /// What a program says about its version.

@@ -53,7 +53,7 @@ pub(in crate::config) const BACKEND: Setting<BackendName> = Setting {
 };
 pub(in crate::config) const CAMPAIGN: Setting<bool> = switch(
     "leader.campaign",
-    "Whether this node may become leader. One that may not fires no schedules, and what its API writes is not guarded.",
+    "Whether this node may become leader. For `stargate worker`; `up` and `serve` take write requests and always take part.",
     "true, for `stargate worker` false",
     &["STARGATE_CAMPAIGN"],
 );

@@ -1,0 +1,140 @@
+//! `stargate mirror …`: pushes on what was pushed here, and shows, compares and repairs.
+
+mod compare;
+mod dead_letter;
+mod run;
+mod status;
+mod wait;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use stargate_base::Tasks;
+use stargate_git::RemoteName;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::mirroring::{Places, Target};
+use crate::node::Node;
+use crate::run::App;
+
+/// How often the node is asked whether it still leads.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// `mirror …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum MirrorCommand {
+    /// Push what waits in the journal of a repository to its remote, and go on as more comes in
+    Run(run::Run),
+    /// How far the remote is behind, why, and when it will have caught up
+    #[command(
+        after_help = "Examples:\n  stargate mirror status\n  stargate mirror status --repo tools --json"
+    )]
+    Status(status::Status),
+    /// Wait until the remote has a commit
+    Wait(wait::Wait),
+    /// Compare the refs of both sides; with --repair bring forward those that can be
+    Sync(compare::Sync),
+    /// Journal pushes that no entry tells of; a running mirror does that by itself
+    #[command(after_help = "Example:\n  stargate mirror reconcile --repo tools\n\n\
+        Works while a mirror runs. What is journaled is pushed by the mirror.")]
+    Reconcile(At),
+    /// Prove, ref by ref, that the remote has what this repository has; exits 1 if not
+    #[command(after_help = "Example:\n  stargate mirror verify --repo tools --json")]
+    Verify(At),
+    /// Entries that were given up
+    #[command(subcommand)]
+    DeadLetter(dead_letter::DeadLetterCommand),
+}
+
+/// Which repository and which remote of it.
+#[derive(Debug, Args)]
+pub(crate) struct At {
+    /// A bare repository: its directory, or its name below git.root
+    #[arg(long, value_name = "DIR|NAME")]
+    repo: PathBuf,
+    /// The remote, by its name in the repository [env: STARGATE_MIRROR_REMOTE] [default: github-origin]
+    #[arg(long, value_name = "NAME", value_parser = RemoteName::parse)]
+    remote: Option<RemoteName>,
+}
+
+impl MirrorCommand {
+    /// Whether the command stays until it is told to end.
+    pub(crate) fn stays(&self) -> bool {
+        matches!(self, Self::Run(run) if !run.once)
+    }
+
+    /// Runs the command.
+    pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        match self {
+            Self::Run(run) => run.run(app).await,
+            Self::Status(status) => status.run(app).await,
+            Self::Wait(wait) => wait.run(app).await,
+            Self::Sync(sync) => sync.run(app).await,
+            Self::Reconcile(at) => compare::reconcile(app, at).await,
+            Self::Verify(at) => compare::verify(app, at).await,
+            Self::DeadLetter(command) => command.run(app).await,
+        }
+    }
+}
+
+impl At {
+    /// The repository, which need not have the remote.
+    async fn repository(&self, app: &App) -> Result<Target> {
+        Places::of(&app.settings).with_remote(self.remote.clone()).find(&self.repo).await
+    }
+
+    /// The repository, which must have the remote.
+    async fn target(&self, app: &App) -> Result<Target> {
+        self.repository(app).await?.with_remote()
+    }
+}
+
+/// Whether the node of this configuration, if one runs, lets us push: only the leader's mirror does.
+///
+/// Without a node nothing is known of leadership, and whoever calls has decided. The lock of the repository and the lease
+/// on the watermark hold in any case.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodePermit {
+    refused: Arc<AtomicBool>,
+}
+
+impl NodePermit {
+    /// Asks once, and fails if another node leads.
+    async fn ask(app: &App) -> Result<Self> {
+        let (permit, node) = (Self::default(), Node::new(None, &app.settings)?);
+        permit.look(&node).await;
+        if permit.refused.load(Ordering::Relaxed) {
+            let message = format!("the node at {node} does not lead, and only the leader's mirror pushes");
+            return Err(Failure::new(Exit::NotLeader, "NOT_LEADER", message)
+                .help("run it where the leader is: 'stargate leader status' tells where"));
+        }
+        Ok(permit)
+    }
+
+    /// Asks again and again until `stop`.
+    fn watch(&self, app: &App, tasks: &Tasks, stop: CancellationToken) -> Result<()> {
+        let (permit, node) = (self.clone(), Node::new(None, &app.settings)?);
+        tasks.spawn(async move {
+            while stop.run_until_cancelled(tokio::time::sleep(ASK_EVERY)).await.is_some() {
+                permit.look(&node).await;
+            }
+        });
+        Ok(())
+    }
+
+    async fn look(&self, node: &Node) {
+        let answer = node.get("/healthz").await;
+        let refused = answer.is_ok_and(|answer| answer.text("/role").is_some_and(|role| role != "leader"));
+        self.refused.store(refused, Ordering::Relaxed);
+    }
+}
+
+impl stargate_mirror::Permit for NodePermit {
+    fn may_push(&self) -> bool {
+        !self.refused.load(Ordering::Relaxed)
+    }
+}

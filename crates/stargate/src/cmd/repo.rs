@@ -1,0 +1,179 @@
+//! `stargate repo …`: the repositories that are served and mirrored.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde::Serialize;
+use stargate_gateway::{RepoName, Repositories};
+use stargate_git::RefName;
+use stargate_repo::store::PAGE_MAX;
+use stargate_repo::{Repo, RepoSpec, SharedPushes};
+
+use crate::assemble::{self, Migrate};
+use crate::config::size;
+use crate::failure::{Failure, Result};
+use crate::gateway;
+use crate::output;
+use crate::run::App;
+
+/// `repo …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum RepoCommand {
+    /// Make a bare repository with its hooks
+    Create(Create),
+    /// List repositories: their branch, its commit, their size, their last push
+    List,
+    /// Take a repository out of service; it is moved to the trash, not deleted
+    Remove(Remove),
+}
+
+/// `repo create`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  stargate repo create team/tools
+  git clone http://127.0.0.1:8080/git/team/tools.git")]
+pub(crate) struct Create {
+    /// Its name: up to three parts of letters, digits and . _ -
+    name: String,
+    /// The branch that HEAD points to
+    #[arg(long, value_name = "BRANCH", default_value = "main")]
+    branch: String,
+}
+
+/// `repo remove`
+#[derive(Debug, Args)]
+pub(crate) struct Remove {
+    /// Its name, as listed
+    name: String,
+}
+
+#[derive(Serialize)]
+struct RepoView<'a> {
+    name: &'a str,
+    path: Option<String>,
+    default_branch: Option<&'a str>,
+    default_oid: Option<&'a str>,
+    bytes: Option<u64>,
+    objects: Option<u64>,
+    pushed_at: Option<Timestamp>,
+}
+
+impl RepoCommand {
+    /// Runs the command.
+    pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        let repositories = gateway::repositories(&app.settings)?;
+        match self {
+            Self::Create(create) => create.run(app, &repositories).await,
+            Self::List => list(app, &repositories).await,
+            Self::Remove(remove) => remove.run(app, &repositories).await,
+        }
+    }
+}
+
+async fn pushes(app: &App) -> Result<SharedPushes> {
+    Ok(assemble::open_all(&app.settings, Migrate::No).await?.pushes)
+}
+
+/// Reads the name of a repository.
+pub(crate) fn name(text: &str) -> Result<RepoName> {
+    RepoName::parse(text).map_err(|error| gateway::failure(&error))
+}
+
+impl Create {
+    async fn run(&self, app: &App, repositories: &Repositories) -> Result<()> {
+        let name = name(&self.name)?;
+        let branch = format!("refs/heads/{}", self.branch.trim_start_matches("refs/heads/"));
+        let branch = RefName::parse(&branch).map_err(|error| Failure::input(format!("--branch: {error}")))?;
+        // Asked first: a store that cannot be used is told before there is something to clean up.
+        let pushes = pushes(app).await?;
+        let dir = repositories.create(&name, &branch).await.map_err(|error| gateway::failure(&error))?;
+        // If this fails or is never reached, the first push enters it.
+        pushes
+            .repo_put(RepoSpec { name: name.as_str().to_owned(), default_branch: branch.as_str().to_owned() })
+            .await?;
+        let url = format!("http://{}/git/{name}.git", app.settings.api_listen);
+        match app.out.json {
+            true => app.out.json(&serde_json::json!({
+                "name": name.as_str(), "path": dir.path(), "url": url, "default_branch": branch.as_str(),
+            })),
+            false => {
+                app.out.note(format!("made {}; with a running 'stargate up' it is at", dir.path().display()));
+                app.out.line(url);
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn list(app: &App, repositories: &Repositories) -> Result<()> {
+    let names = repositories.list().map_err(|error| gateway::failure(&error))?;
+    let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+    let now = stores.jobs.now().await?;
+    let mut rows = rows(&stores.pushes).await?;
+    let known: Vec<(RepoName, Option<Repo>)> =
+        names.into_iter().map(|name| (name.clone(), rows.remove(name.as_str()))).collect();
+    if app.out.json {
+        let views: Vec<RepoView<'_>> =
+            known.iter().map(|(name, repo)| view(name, repo.as_ref(), repositories)).collect();
+        app.out.json(&views);
+        return Ok(());
+    }
+    let mut table = output::table(&["name", "branch", "commit", "size", "last push"]);
+    for (name, repo) in &known {
+        let repo = repo.as_ref();
+        let short = |branch: &str| branch.trim_start_matches("refs/heads/").to_owned();
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.add_row(vec![
+            name.to_string(),
+            or_none(repo.map(|repo| short(&repo.default_branch))),
+            or_none(
+                repo.and_then(|repo| repo.default_oid.as_ref()).map(|oid| oid.chars().take(10).collect()),
+            ),
+            or_none(repo.and_then(|repo| repo.size).map(|size| size::words(size.bytes))),
+            or_none(repo.and_then(|repo| repo.pushed_at).map(|at| output::when(at, now))),
+        ]);
+    }
+    app.out.table(&table, "no repositories; 'stargate repo create NAME' makes one");
+    Ok(())
+}
+
+/// What the store knows, by name. What it does not know has not been pushed to yet.
+async fn rows(pushes: &SharedPushes) -> Result<BTreeMap<String, Repo>> {
+    let mut rows: BTreeMap<String, Repo> = BTreeMap::new();
+    loop {
+        let page = pushes.repos(rows.keys().next_back().map(String::as_str), PAGE_MAX).await?;
+        let is_last = page.len() < PAGE_MAX as usize;
+        rows.extend(page.into_iter().map(|repo| (repo.name.clone(), repo)));
+        if is_last {
+            return Ok(rows);
+        }
+    }
+}
+
+fn view<'a>(name: &'a RepoName, repo: Option<&'a Repo>, repositories: &Repositories) -> RepoView<'a> {
+    RepoView {
+        name: name.as_str(),
+        path: repositories.find(name).ok().map(|dir| dir.path().display().to_string()),
+        default_branch: repo.map(|repo| repo.default_branch.as_str()),
+        default_oid: repo.and_then(|repo| repo.default_oid.as_deref()),
+        bytes: repo.and_then(|repo| repo.size).map(|size| size.bytes),
+        objects: repo.and_then(|repo| repo.size).map(|size| size.objects),
+        pushed_at: repo.and_then(|repo| repo.pushed_at),
+    }
+}
+
+impl Remove {
+    async fn run(&self, app: &App, repositories: &Repositories) -> Result<()> {
+        let name = name(&self.name)?;
+        let pushes = pushes(app).await?;
+        let trash = repositories.remove(&name).map_err(|error| gateway::failure(&error))?;
+        pushes.repo_remove(name.as_str()).await?;
+        match app.out.json {
+            true => app.out.json(&serde_json::json!({ "name": name.as_str(), "trash": trash })),
+            false => app.out.line(format!("{name} is out of service; it lies in {}", trash.display())),
+        }
+        Ok(())
+    }
+}
