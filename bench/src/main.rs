@@ -1,11 +1,12 @@
-//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog.
+//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, and of the git side.
 //!
-//! Every figure stands beside the raw limit of the same database, taken in the same run on the same machine, and
-//! what counts is the ratio. `README.md` in this folder says how to read the output.
+//! Every figure stands beside the raw limit of the same database or the bare program, taken in the same run on the same
+//! machine, and what counts is the ratio. `README.md` in this folder says how to read the output.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop where it is")]
 
 mod clip;
+mod git;
 mod growth;
 mod heartbeat;
 mod latency;
@@ -19,7 +20,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(about = "Benchmarks of the job queue, beside the raw limit of the same database")]
+#[command(about = "Benchmarks, beside the raw limit of the same database or the bare program")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -90,6 +91,8 @@ enum Command {
         #[arg(long, default_value_t = 9)]
         repeats: usize,
     },
+    /// Gateway, hooks and mirror of the real binary, beside git http-backend and git push.
+    Git(git::Options),
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -104,6 +107,7 @@ async fn main() -> Result<()> {
         Command::Scale { store, jobs } => scale::run(&store, jobs).await,
         Command::Heartbeat { url, jobs, beats } => heartbeat::run(&url, jobs, beats).await,
         Command::Clip { ffmpeg, ffprobe, repeats } => clip::run(&ffmpeg, &ffprobe, repeats).await,
+        Command::Git(options) => git::run(&options).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

@@ -32,13 +32,13 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
         tasks.join().await;
         line(&format!("{}: drain by {workers} workers", watcher.facts().name), rate, "jobs/s", &Goal::None);
     }
-    line("peak memory of this process", peak_memory()?, "MiB", &Goal::None);
+    line("peak memory of this process", peak_memory("self")?, "MiB", &Goal::None);
     Ok(())
 }
 
-/// The largest resident size so far.
-fn peak_memory() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
+/// The largest resident size of a process so far, in MiB.
+pub(crate) fn peak_memory(process: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
     let kibibytes: f64 = peak.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kibibytes / 1024.0)

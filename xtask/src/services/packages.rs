@@ -11,6 +11,8 @@ use crate::process;
 
 /// Where Debian keeps the server's programs, one folder for each version.
 const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
+/// Where Debian puts the server of OpenSSH, which wants to be started by its whole path.
+const SSHD: &str = "/usr/sbin/sshd";
 
 /// Installs what is missing, or says how.
 pub(super) fn install_missing() -> Result<()> {
@@ -76,6 +78,13 @@ fn missing() -> Vec<&'static str> {
     // Tests of the mirror's files let system calls fail, and kill a process at each of them.
     if process::find("strace").is_none() {
         missing.push("strace");
+    }
+    // Tests of git over ssh start a server of their own.
+    if !Path::new(SSHD).is_file() {
+        missing.push("openssh-server");
+    }
+    if process::find("ssh").is_none() || process::find("ssh-keygen").is_none() {
+        missing.push("openssh-client");
     }
     if seaweedfs::pip_is_missing() {
         missing.push("python3-pip");

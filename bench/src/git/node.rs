@@ -1,0 +1,125 @@
+//! The real binary in a home of its own: `stargate up`, and the commands beside it.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use super::client::{answer, program};
+
+/// How long a node may take until it leads.
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long it may take to end when it is asked to.
+const END_DEADLINE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(20);
+
+/// The binary, its home, and where it listens when it runs.
+pub(crate) struct Home {
+    stargate: PathBuf,
+    dir: TempDir,
+    address: String,
+}
+
+impl Home {
+    pub(crate) fn new(stargate: &Path) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = format!("127.0.0.1:{port}");
+        Ok(Self { stargate: stargate.to_owned(), dir: tempfile::tempdir()?, address })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where its repositories are.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir().join("repos")
+    }
+
+    /// Where a repository is served.
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("http://{}/git/{name}.git", self.address)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = program(&self.stargate);
+        command.args(arguments).current_dir(self.dir());
+        command.env("STARGATE_HOME", self.dir()).env("HOME", self.dir()).env("NO_COLOR", "1");
+        command.env("STARGATE_LISTEN", &self.address);
+        // Mirrors are folders here.
+        command.env("STARGATE_MIRROR_PROTOCOLS", "file");
+        command
+    }
+
+    /// Runs a command to its end; what it wrote.
+    pub(crate) async fn answer(&self, arguments: &[&str]) -> Result<String> {
+        answer(self.command(arguments)).await
+    }
+
+    /// Makes a repository with those of our hooks that are named; where it is.
+    pub(crate) async fn repository(&self, name: &str, hooks: &[&str]) -> Result<PathBuf> {
+        self.answer(&["repo", "create", name]).await?;
+        let path = self.root().join(format!("{name}.git"));
+        for hook in ["pre-receive", "post-receive"] {
+            let file = path.join("hooks").join(hook);
+            ensure!(file.is_file(), "there is no hook {}", file.display());
+            if !hooks.contains(&hook) {
+                std::fs::remove_file(&file)?;
+            }
+        }
+        Ok(path)
+    }
+
+    /// Starts `stargate up` and waits until it leads.
+    pub(crate) async fn up(&self) -> Result<Node> {
+        let path = self.dir().join("log.txt");
+        let log = std::fs::File::create(&path)?;
+        let mut command = self.command(&["up"]);
+        let mut child = command.stdout(log.try_clone()?).stderr(log).spawn()?;
+        let began = Instant::now();
+        loop {
+            if leads(&self.address).await.unwrap_or(false) {
+                return Ok(Node { child });
+            }
+            let ended = child.try_wait()?;
+            if ended.is_some() || began.elapsed() > READY_DEADLINE {
+                let log = std::fs::read_to_string(&path).unwrap_or_default();
+                bail!("stargate up does not lead ({ended:?}); its log:\n{log}");
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+async fn leads(address: &str) -> Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = "GET /readyz?role=leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await?;
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await?;
+    Ok(said.starts_with(b"HTTP/1.1 200 "))
+}
+
+/// A running `stargate up`. Killed when dropped.
+pub(crate) struct Node {
+    child: Child,
+}
+
+impl Node {
+    pub(crate) fn id(&self) -> Result<u32> {
+        self.child.id().context("stargate up has ended")
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        let id = rustix::process::Pid::from_raw(i32::try_from(self.id()?)?).context("a process id of 0")?;
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        tokio::time::timeout(END_DEADLINE, self.child.wait()).await.context("stargate up does not end")??;
+        Ok(())
+    }
+}
