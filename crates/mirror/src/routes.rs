@@ -89,6 +89,11 @@ impl Routes {
         self.watched.iter().any(|pattern| pattern.matches(name))
     }
 
+    /// The patterns of the refs that move a watermark.
+    pub fn ledgers(&self) -> &[RefPattern] {
+        &self.ledgers
+    }
+
     /// Whether a ref moves a watermark.
     pub fn is_ledger(&self, name: &RefName) -> bool {
         self.ledgers.iter().any(|pattern| pattern.matches(name))

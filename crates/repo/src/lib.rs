@@ -14,17 +14,20 @@
 //! not repeated exactly once is the call to the hook's server: it may come twice, with the same delivery number.
 //!
 //! The refs themselves, and the truth about them, are git's. git ignores a failing post-receive: what could not be
-//! recorded here, the mirror's reconciliation still finds.
+//! recorded then, the leader finds and records later (`reconcile`).
 
 pub mod branch;
 pub mod handlers;
+pub mod head;
 pub mod measure;
 pub mod push;
+pub mod reconcile;
 pub mod repository;
 pub mod store;
 pub mod webhook;
 
 pub use handlers::{PUSH_PROCESS, SIZE_RECALC, WEBHOOK_DELIVER, register};
+pub use head::Head;
 pub use measure::{Folders, Measure, RepoSize};
 pub use push::{NewPush, PushEvent, PushEventId, RefUpdate};
 pub use repository::{Repo, RepoId, RepoSpec};

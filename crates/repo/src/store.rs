@@ -10,26 +10,29 @@
 //!  3. A push that names an epoch is recorded only if that was the newest when it committed; otherwise nothing is changed
 //!     and the answer is `Deposed` (INV-3, rule 24 of the queue).
 //!  4. The kinds of the jobs need not be known before: a hook may be the first to speak to a fresh store.
+//!  5. The head of a ref is the event that tells where it is: the one recorded last, unless that tells of the past
+//!     (`Head::gives_way`). A report that the head stands for (`Head::stands_for`) is answered with the head's number.
+//!     Heads follow the events in the same transaction, and are listed by the names of their refs, page by page.
 //!
 //! Processing
-//!  5. `process` does all of its writes in one transaction and once: an event that is processed is answered with
+//!  6. `process` does all of its writes in one transaction and once: an event that is processed is answered with
 //!     `first: false` and nothing changes.
-//!  6. An event on the default branch moves its commit as `branch::decide` says; one that ends in zeros clears it.
-//!  7. There is one waiting `repo:size_recalc` for a repository at most. A running one does not count: it may have measured
+//!  7. An event on the default branch moves its commit as `branch::decide` says; one that ends in zeros clears it.
+//!  8. There is one waiting `repo:size_recalc` for a repository at most. A running one does not count: it may have measured
 //!     before the push.
-//!  8. Each hook that wants to hear of the event gets one outbox row and one `webhook:deliver` job.
-//!  9. An event that is not there is `NotFound`. Processed events are removed, a few with every processing, when they are
-//!     older than [`EVENTS_KEPT`]; unprocessed ones never.
+//!  9. Each hook that wants to hear of the event gets one outbox row and one `webhook:deliver` job.
+//! 10. An event that is not there is `NotFound`. Processed events are removed, a few with every processing, when they are
+//!     older than [`EVENTS_KEPT`]; unprocessed ones never, and neither is the head of a ref that is there.
 //!
 //! Repositories and hooks
-//! 10. A repository put again takes on the new default branch; if that is another, its commit is unknown until the next
+//! 11. A repository put again takes on the new default branch; if that is another, its commit is unknown until the next
 //!     push to it. Removing one removes its events, its hooks and what its hooks were to hear.
-//! 11. `size_set` overwrites; for a repository that is not there it answers false and makes none.
-//! 12. A hook is named by its repository and its address: put again, it keeps its number and takes on the rest. More than
+//! 12. `size_set` overwrites; for a repository that is not there it answers false and makes none.
+//! 13. A hook is named by its repository and its address: put again, it keeps its number and takes on the rest. More than
 //!     [`HOOKS_MAX`](crate::webhook::HOOKS_MAX) of one repository, or of all, are refused. A removed hook hears nothing
 //!     any more.
-//! 13. `delivered` is true once for each delivery.
-//! 14. No page is larger than [`PAGE_MAX`].
+//! 14. `delivered` is true once for each delivery.
+//! 15. No page is larger than [`PAGE_MAX`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -39,6 +42,7 @@ use async_trait::async_trait;
 use stargate_queue::Result;
 pub use stargate_queue::store::PAGE_MAX;
 
+use crate::head::Head;
 use crate::measure::RepoSize;
 use crate::push::{NewPush, PushEvent, PushEventId};
 use crate::repository::{Repo, RepoSpec};
@@ -66,6 +70,9 @@ pub trait Pushes: Send + Sync + Debug + 'static {
 
     /// One event.
     async fn event(&self, id: PushEventId) -> Result<Option<PushEvent>>;
+
+    /// A page of the heads of a repository by ref, from after the one named; empty if the repository is not known.
+    async fn heads(&self, repo: &str, after: Option<&str>, limit: u32) -> Result<Vec<Head>>;
 
     /// Enters a repository, or changes what is known of it.
     async fn repo_put(&self, repo: RepoSpec) -> Result<()>;

@@ -211,7 +211,7 @@ impl PushSink for StoreSink {
 }
 
 /// What HEAD points to.
-fn default_branch(repo_dir: &Path) -> Option<String> {
+pub(crate) fn default_branch(repo_dir: &Path) -> Option<String> {
     use std::io::Read as _;
     let mut text = String::new();
     let file = std::fs::File::open(repo_dir.join("HEAD")).ok()?;

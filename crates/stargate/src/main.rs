@@ -17,6 +17,7 @@ mod node;
 mod output;
 mod payload;
 mod program;
+mod recording;
 mod run;
 mod service;
 mod signals;

@@ -26,6 +26,7 @@ use crate::config::{self, Settings};
 use crate::failure::{Exit, Failure, Result, chain};
 use crate::mirroring::Places;
 use crate::mirroring::supervise::{self, Mirrors};
+use crate::recording::Recorder;
 use crate::vitals::{Leading, Vitals};
 use crate::{gateway, leading, systemd};
 
@@ -110,12 +111,13 @@ impl Service {
         };
         let authority = Arc::new(Authority::new(stores.tokens, policy, service.tasks.clone()));
         let git = service.start_git(settings, repositories, &authority)?;
+        let recorder = Recorder::new(settings, Arc::clone(&stores.pushes))?;
         let pool = match role {
             Role::Api => None,
             Role::Everything | Role::Worker => Some(service.start_working(settings, &stores.pushes).await?),
         };
         // The last that may fail: a lock that was taken and not given back would be missed for a while.
-        service.start_leading(settings, planned).await?;
+        service.start_leading(settings, planned, recorder).await?;
         let vitals = Arc::new(Vitals {
             pool,
             leadership: service.part(),
@@ -178,7 +180,12 @@ impl Service {
     }
 
     /// Begins to compete for leadership, and waits a moment to learn who leads.
-    async fn start_leading(&mut self, settings: &Settings, planned: Planned) -> Result<()> {
+    async fn start_leading(
+        &mut self,
+        settings: &Settings,
+        planned: Planned,
+        recorder: Recorder,
+    ) -> Result<()> {
         let Some(candidate) = &mut self.candidate else {
             planned.warn_if_any();
             return Ok(());
@@ -190,6 +197,7 @@ impl Service {
         self.tasks.spawn(leading::run(store, planned, leadership.clone(), sender, self.stop.clone()));
         let (places, mirrors) = (Places::of(settings), self.mirrors.clone());
         self.tasks.spawn(supervise::run(places, leadership.clone(), mirrors, self.stop.clone()));
+        self.tasks.spawn(recorder.run(leadership.clone(), self.stop.clone()));
         let settled = async {
             candidate.first_standing().await;
             if leadership.is_leader() {

@@ -30,6 +30,7 @@ mod listen;
 mod migrate;
 mod operate;
 mod push;
+mod push_head;
 mod recover;
 mod rows;
 mod schedule;

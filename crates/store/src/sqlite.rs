@@ -27,6 +27,7 @@ mod lock;
 mod migrate;
 mod operate;
 mod push;
+mod push_head;
 mod read;
 mod recover;
 mod rows;

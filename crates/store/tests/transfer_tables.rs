@@ -86,9 +86,14 @@ async fn all_of(store: &(impl Pushes + Tokens)) -> String {
     }
     let tokens: Vec<Token> = store.list(None, 100).await.unwrap();
     let hashes: Vec<[u8; 32]> = tokens.iter().map(|token| *token.hash.as_bytes()).collect();
+    let mut heads = Vec::new();
+    for repo in store.repos(None, 100).await.unwrap() {
+        heads.extend(store.heads(&repo.name, None, 100).await.unwrap());
+    }
     let (repos, hooks) = (store.repos(None, 100).await.unwrap(), store.webhooks(None, 100).await.unwrap());
     assert_eq!((repos.len(), events.len(), hooks.len(), deliveries.len(), tokens.len()), (2, 2, 2, 2, 3));
-    format!("{repos:#?}\n{events:#?}\n{hooks:#?}\n{deliveries:#?}\n{tokens:#?}\n{hashes:?}")
+    assert!(!heads.is_empty());
+    format!("{repos:#?}\n{heads:#?}\n{events:#?}\n{hooks:#?}\n{deliveries:#?}\n{tokens:#?}\n{hashes:?}")
 }
 
 #[tokio::test(flavor = "multi_thread")]

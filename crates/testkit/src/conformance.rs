@@ -29,6 +29,8 @@ pub mod fence;
 #[doc(hidden)]
 pub mod git;
 #[doc(hidden)]
+pub mod heads;
+#[doc(hidden)]
 pub mod leadership;
 #[doc(hidden)]
 pub mod lease;
@@ -439,6 +441,15 @@ macro_rules! tables_conformance {
                 another_default_branch_is_unknown_until_its_next_push,
                 one_size_job_waits_however_many_pushes_there_were,
                 a_size_job_that_runs_already_does_not_count_as_waiting,
+            ],
+            heads: [
+                the_head_of_a_ref_is_the_last_event_that_does_not_tell_of_the_past,
+                heads_are_listed_by_ref_page_by_page,
+                a_head_follows_its_event_all_or_nothing,
+                what_is_missing_is_recorded_once_whoever_finds_it,
+                a_hook_that_is_late_finds_its_push_recorded,
+                a_ref_that_goes_back_and_forth_is_found_each_time,
+                nothing_is_recorded_for_a_leader_whose_term_is_over,
             ],
             repositories: [
                 each_hook_hears_once_of_what_it_wants,

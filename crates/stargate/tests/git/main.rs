@@ -7,6 +7,7 @@ mod client;
 mod hooks;
 mod leader;
 mod postgres;
+mod record;
 mod ssh;
 
 use std::time::Duration;

@@ -22,6 +22,27 @@ fn a_commit_can_be_waited_for() {
 }
 
 #[test]
+fn who_waits_for_what_is_no_ledger_is_told_so_before_the_time_is_up() {
+    let stage = Stage::new();
+    let oid = stage.chain(1).remove(0);
+    stage.push("e1", "refs/heads/main", None, &oid);
+    let said = |words: &[&str]| {
+        let output = stage.mirror(&[&["wait", "--oid", &oid], words].concat());
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // Long enough that the test would be ended, were it waited for.
+    for words in [&["--timeout", "1h"][..], &["--timeout", "1h", "--ns", "refs/heads/main"]] {
+        let (code, text) = said(words);
+        assert_eq!(code, 5, "{text}");
+        assert!(text.contains("no ledger") && text.contains("mirror.ledgers"), "{text}");
+    }
+    // A ledger that has the commit, under another name.
+    stage.git(&stage.repo, &["update-ref", "refs/kv/other", &oid], b"");
+    let (code, text) = said(&["--timeout", "0s"]);
+    assert!(code == 10 && text.contains("refs/kv/other has the commit: --ns other"), "{code} {text}");
+}
+
+#[test]
 fn sync_says_what_is_different_and_repairs_what_it_can() {
     let stage = Stage::new();
     let chain = stage.chain(2);

@@ -10,7 +10,7 @@ async fn leads(node: &Running) -> bool {
     serde_json::from_str::<Value>(&body).is_ok_and(|body| body["role"] == "leader")
 }
 
-async fn until_leads(node: &Running) {
+pub(crate) async fn until_leads(node: &Running) {
     stargate_testkit::eventually(PATIENCE, "the node to lead", || async {
         if leads(node).await { Ok(()) } else { Err(node.log()) }
     })

@@ -9,4 +9,6 @@ mod hostile;
 mod leader;
 mod letters;
 mod plan;
+mod remote;
+mod sshd;
 mod stage;

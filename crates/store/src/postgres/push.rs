@@ -9,7 +9,7 @@ use stargate_repo::handlers::{SIZE_JOBS_MAX, deliver_job, kinds, process_job, si
 use stargate_repo::store::{EVENTS_KEPT, EVENTS_PURGED_MAX};
 use stargate_repo::webhook::HOOKS_MAX;
 use stargate_repo::{
-    Delivery, DeliveryId, EventFilter, NewPush, NewWebhook, Processed, PushEvent, PushEventId, Pushes,
+    Delivery, DeliveryId, EventFilter, Head, NewPush, NewWebhook, Processed, PushEvent, PushEventId, Pushes,
     RefUpdate, Repo, RepoId, RepoSize, RepoSpec, Webhook, WebhookId, repository,
 };
 use tokio_postgres::Row;
@@ -18,7 +18,7 @@ use tokio_postgres::types::Type;
 use super::connect::Session;
 use super::enqueue::{check, finish, insert_within};
 use super::error::{again, fatal, transient};
-use super::{Inner, Postgres, leadership, sql};
+use super::{Inner, Postgres, leadership, push_head, sql};
 use crate::repo_rows::{
     DefaultBranch, check_room, checked, default_move, epoch, epoch_column, no_event, no_repo, occasions,
     occasions_json, page, signed,
@@ -68,6 +68,11 @@ impl Pushes for Postgres {
 
     async fn event(&self, id: PushEventId) -> Result<Option<PushEvent>> {
         event(&mut self.inner.readers.session().await?, id).await
+    }
+
+    async fn heads(&self, repo: &str, after: Option<&str>, limit: u32) -> Result<Vec<Head>> {
+        let mut s = self.inner.readers.session().await?;
+        push_head::list(&mut s, repo, after.unwrap_or_default(), limit).await
     }
 
     async fn repo_put(&self, repo: RepoSpec) -> Result<()> {
@@ -190,17 +195,26 @@ async fn record_within(inner: &Inner, s: &mut Session<'_>, push: &NewPush) -> Re
         (&repository::DEFAULT_BRANCH as _, Type::TEXT),
     ];
     let repo: i64 = s.value(RECORD, sql!("repo_touch"), &params).await?;
-    let (new, events) = insert_events(inner, s, repo, push).await?;
+    let heads = push_head::find(s, repo, push).await?;
+    let standing = |update: &RefUpdate| {
+        heads.get(&update.ref_name).filter(|head| head.stands_for(update)).map(|head| head.event)
+    };
+    let untold: Vec<&RefUpdate> = push.updates.iter().filter(|update| standing(update).is_none()).collect();
+    let (new, told) = insert_events(inner, s, repo, push, &untold).await?;
     let trace = push.trace_id.as_deref();
     // A ref named twice is one event and one job.
     let mut seen = HashSet::new();
-    let fresh = events.iter().filter(|id| new.contains(&id.0) && seen.insert(id.0));
-    let jobs: Vec<NewJob> = fresh.map(|id| process_job(*id, trace)).collect::<Result<_>>()?;
+    let fresh = told.iter().copied().zip(untold.iter().copied());
+    let fresh: Vec<(PushEventId, &RefUpdate)> =
+        fresh.filter(|(id, _)| new.contains(&id.0) && seen.insert(id.0)).collect();
+    push_head::follow(s, &heads, &push.request_id, &fresh).await?;
+    let jobs: Vec<NewJob> = fresh.iter().map(|(id, _)| process_job(*id, trace)).collect::<Result<_>>()?;
     let jobs: Vec<&NewJob> = jobs.iter().collect();
     if !jobs.is_empty() {
         insert_within(inner, s, &jobs).await?;
     }
-    Ok(events)
+    let mut told = told.into_iter();
+    Ok(push.updates.iter().filter_map(|update| standing(update).or_else(|| told.next())).collect())
 }
 
 /// Enters the events that are not there yet; the new ones, and all in the order of the refs.
@@ -209,12 +223,13 @@ async fn insert_events(
     s: &mut Session<'_>,
     repo: i64,
     push: &NewPush,
+    updates: &[&RefUpdate],
 ) -> Result<(HashSet<i64>, Vec<PushEventId>)> {
     let now = inner.clock.for_statement();
     let epoch = epoch_column(push.epoch);
-    let refs: Vec<&str> = push.updates.iter().map(|update| update.ref_name.as_str()).collect();
-    let old: Vec<&str> = push.updates.iter().map(|update| update.old_oid.as_str()).collect();
-    let new: Vec<&str> = push.updates.iter().map(|update| update.new_oid.as_str()).collect();
+    let refs: Vec<&str> = updates.iter().map(|update| update.ref_name.as_str()).collect();
+    let old: Vec<&str> = updates.iter().map(|update| update.old_oid.as_str()).collect();
+    let new: Vec<&str> = updates.iter().map(|update| update.new_oid.as_str()).collect();
     let repo = (&repo as _, Type::INT8);
     let request = (&push.request_id as _, Type::TEXT);
     let ends = [(&refs as _, Type::TEXT_ARRAY), (&old as _, Type::TEXT_ARRAY), (&new as _, Type::TEXT_ARRAY)];
@@ -232,7 +247,7 @@ async fn insert_events(
     ];
     let inserted = s.rows(RECORD, sql!("push_event_insert"), &params).await?;
     let found = s.rows(RECORD, sql!("push_event_find"), &[repo, request, refs, old, new]).await?;
-    if found.len() != push.updates.len() {
+    if found.len() != updates.len() {
         return Err(transient(RECORD, "an event was removed meanwhile"));
     }
     let events = found.iter().map(|row| PushEventId(row.get(0))).collect();

@@ -26,6 +26,11 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 4, name: "git", sql: include_str!("../../migrations/sqlite/0004_git.sql") },
     Migration { version: 5, name: "access", sql: include_str!("../../migrations/sqlite/0005_access.sql") },
+    Migration {
+        version: 6,
+        name: "push_head",
+        sql: include_str!("../../migrations/sqlite/0006_push_head.sql"),
+    },
 ];
 
 /// The newest schema this program knows.

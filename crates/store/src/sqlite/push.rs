@@ -7,7 +7,7 @@ use stargate_repo::handlers::{SIZE_JOBS_MAX, deliver_job, kinds, process_job, si
 use stargate_repo::store::{EVENTS_KEPT, EVENTS_PURGED_MAX};
 use stargate_repo::webhook::HOOKS_MAX;
 use stargate_repo::{
-    Delivery, DeliveryId, EventFilter, NewPush, NewWebhook, Processed, PushEvent, PushEventId, Pushes,
+    Delivery, DeliveryId, EventFilter, Head, NewPush, NewWebhook, Processed, PushEvent, PushEventId, Pushes,
     RefUpdate, Repo, RepoId, RepoSize, RepoSpec, Webhook, WebhookId, repository,
 };
 
@@ -15,7 +15,7 @@ use super::error::Step;
 use super::rows::{instant, micros, span_micros, wrong};
 use super::session::{Session, sql};
 use super::writer::Rank;
-use super::{Sqlite, enqueue, leadership};
+use super::{Sqlite, enqueue, leadership, push_head};
 use crate::repo_rows::{
     DefaultBranch, check_room, checked, default_move, epoch, epoch_column, no_event, no_repo, occasions,
     occasions_json, page, signed,
@@ -44,6 +44,11 @@ impl Pushes for Sqlite {
 
     async fn event(&self, id: PushEventId) -> Result<Option<PushEvent>> {
         self.readers.read("read the push", move |r| event(r.conn, id)).await
+    }
+
+    async fn heads(&self, repo: &str, after: Option<&str>, limit: u32) -> Result<Vec<Head>> {
+        let (repo, after) = (repo.to_owned(), after.unwrap_or_default().to_owned());
+        self.readers.read("list heads", move |r| push_head::list(r.conn, &repo, &after, limit)).await
     }
 
     async fn repo_put(&self, repo: RepoSpec) -> Result<()> {
@@ -154,6 +159,11 @@ fn record(s: &mut Session<'_>, push: &NewPush) -> Step<Vec<PushEventId>> {
         let mut insert = s.conn.prepare_cached(sql!("push_event_insert"))?;
         let mut find = s.conn.prepare_cached(sql!("push_event_find"))?;
         for update in &push.updates {
+            let head = push_head::find(s.conn, repo, &update.ref_name)?;
+            if let Some(head) = head.as_ref().filter(|head| head.stands_for(update)) {
+                events.push(head.event);
+                continue;
+            }
             let new = insert_event(&mut insert, s.now, repo, push, update)?;
             let id = match new {
                 Some(id) => id,
@@ -163,6 +173,7 @@ fn record(s: &mut Session<'_>, push: &NewPush) -> Step<Vec<PushEventId>> {
                 )?,
             };
             if new.is_some() {
+                push_head::follow(s.conn, head.as_ref(), id, update)?;
                 jobs.push(process_job(id, push.trace_id.as_deref())?);
             }
             events.push(id);

@@ -91,7 +91,7 @@ pub(super) fn hook(repo: Option<&str>, url: &str, events: &[Occasion]) -> NewWeb
 }
 
 /// Polls a future so often and then drops it, as a process does that is killed there.
-async fn cut<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(super) async fn cut<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
         if left == 0 {

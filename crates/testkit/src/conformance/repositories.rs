@@ -185,16 +185,21 @@ pub async fn old_processed_events_go_and_unprocessed_ones_stay(t: &Tables) {
         record(t, push("old", (1..=3).map(|n| update(&format!("refs/heads/{n}"), 0, n)).collect())).await;
     process(t, old[0]).await;
     process(t, old[1]).await;
+    // The first is not the head of its ref any more; the second is one that is gone.
+    let later =
+        record(t, push("later", vec![update("refs/heads/1", 1, 11), update("refs/heads/2", 2, 0)])).await;
+    process(t, later[0]).await;
+    process(t, later[1]).await;
     let delivery = t.pushes.deliveries(old[0]).await.unwrap()[0].id;
     t.queue.advance(EVENTS_KEPT - Duration::from_secs(1));
     let young = record(t, main("young", 0, 9)).await[0];
     process(t, young).await;
-    assert_eq!(events(t.pushes.as_ref()).await.len(), 4, "a second too young");
+    assert_eq!(events(t.pushes.as_ref()).await.len(), 6, "a second too young");
     t.queue.advance(Duration::from_secs(1));
     let last = record(t, main("last", 9, 10)).await[0];
     process(t, last).await;
     let kept: Vec<PushEventId> = events(t.pushes.as_ref()).await.iter().map(|event| event.id).collect();
-    assert_eq!(kept, [last, young, old[2]], "what was not processed stays");
+    assert_eq!(kept, [last, young, later[0], old[2]], "what was not processed stays, and the head of a ref");
     assert_eq!(t.pushes.delivery(delivery).await.unwrap(), None);
     assert_eq!(default_oid(t).await, Some(oid(10)));
 }

@@ -90,7 +90,7 @@ pub(in crate::config) const COALESCE: Setting<bool> = Setting {
 };
 pub(in crate::config) const RECONCILE_EVERY: Setting<Duration> = length(
     "mirror.reconcile_every",
-    "How often refs are compared with the remote's, to find pushes that no entry tells of, 1s to 24h.",
+    "How often refs are compared with the remote's and with the recorded pushes, to find what a hook could not tell, 1s to 24h.",
     "1m",
     &[],
     |d| within(*d, Duration::from_secs(1), DAY, show_length),

@@ -1,0 +1,64 @@
+//! Where the store believes each ref to be: the event that was recorded last of it, whatever order hooks ran in.
+
+use crate::branch::{Applied, Verdict, decide, end};
+use crate::push::{PushEventId, RefUpdate};
+use crate::reconcile;
+
+/// The event that tells where a ref is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its number.
+    pub event: PushEventId,
+    /// What it tells. A ref that is gone ends in zeros; such a head is forgotten with its event.
+    pub update: RefUpdate,
+    /// The receive that it was recorded for.
+    pub request_id: String,
+}
+
+impl Head {
+    /// Whether a newer event takes its place, and does not tell of the past.
+    pub fn gives_way(&self, id: PushEventId, update: &RefUpdate) -> bool {
+        let applied = Applied { id: self.event, old: end(&self.update.old_oid) };
+        decide(end(&self.update.new_oid), Some(applied), id, update) == Verdict::Moves
+    }
+
+    /// Whether this is what a hook now reports: found missing and recorded while the hook was late. Then the push has its
+    /// event already.
+    pub fn stands_for(&self, update: &RefUpdate) -> bool {
+        reconcile::is_request(&self.request_id) && self.update == *update
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(old: u32, new: u32) -> RefUpdate {
+        RefUpdate {
+            ref_name: "refs/heads/a".into(),
+            old_oid: format!("{old:040x}"),
+            new_oid: format!("{new:040x}"),
+        }
+    }
+
+    fn head(request: &str, old: u32, new: u32) -> Head {
+        Head { event: PushEventId(5), update: update(old, new), request_id: request.into() }
+    }
+
+    #[test]
+    fn a_head_gives_way_to_what_follows_and_not_to_what_it_overtook() {
+        let head = head("r", 2, 3);
+        assert!(head.gives_way(PushEventId(6), &update(3, 4)), "the next step");
+        assert!(head.gives_way(PushEventId(6), &update(7, 8)), "after steps that were not recorded");
+        assert!(head.gives_way(PushEventId(6), &update(3, 0)), "the end of the ref");
+        assert!(!head.gives_way(PushEventId(6), &update(1, 2)), "the step before");
+    }
+
+    #[test]
+    fn only_what_was_found_missing_stands_for_the_report_of_a_late_hook() {
+        assert!(head("reconcile-4", 1, 2).stands_for(&update(1, 2)));
+        assert!(!head("reconcile-4", 1, 2).stands_for(&update(0, 2)));
+        assert!(!head("some+0123", 1, 2).stands_for(&update(1, 2)));
+        assert!(!head("reconcile-4+0123", 1, 2).stands_for(&update(1, 2)), "an id that a client chose");
+    }
+}

@@ -1,0 +1,159 @@
+//! The leader's look at pushes that no hook has recorded: at the beginning of a term, and again and again.
+//!
+//! `post-receive` may fail after refs have moved, and git does not mind. What counts as missing, and why it is looked at
+//! twice, is told in `stargate_repo::reconcile`.
+
+use std::time::Duration;
+
+use stargate_base::{Epoch, clock};
+use stargate_gateway::RepoName;
+use stargate_git::{Git, RefName, RefPattern, RepoDir};
+use stargate_leader::{Guard, Leadership};
+use stargate_queue::Error;
+use stargate_repo::SharedPushes;
+use stargate_repo::reconcile::{self, Gap, SETTLE};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Settings;
+use crate::failure::{Failure, Result, chain};
+use crate::hooks::default_branch;
+use crate::mirroring::Places;
+
+/// What people push besides what is mirrored.
+const USUAL_REFS: [&str; 2] = ["refs/heads/*", "refs/tags/*"];
+
+/// Repositories that are looked at a second time in one round; the others have their turn in the next.
+const SUSPECTS_MAX: usize = 1000;
+
+/// Records what hooks did not.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    places: Places,
+    git: Git,
+    patterns: Vec<RefPattern>,
+    every: Duration,
+    pushes: SharedPushes,
+}
+
+/// A repository with refs that seem not to be recorded.
+struct Suspect {
+    name: RepoName,
+    repo: RepoDir,
+    gaps: Vec<Gap>,
+}
+
+impl Recorder {
+    /// For the repositories of the configuration.
+    pub(crate) fn new(settings: &Settings, pushes: SharedPushes) -> Result<Self> {
+        let usual = USUAL_REFS.iter().map(|text| RefPattern::parse(text)).collect::<Result<Vec<_>, _>>();
+        let mut patterns = usual.map_err(|error| Failure::config(error.to_string()))?;
+        let mirror = &settings.mirror.config;
+        patterns.extend(mirror.routes.watched().iter().cloned());
+        let (places, git) = (Places::of(settings), settings.git.git());
+        Ok(Self { places, git, patterns, every: mirror.reconcile_every, pushes })
+    }
+
+    /// Looks in every term of this node until `stop`.
+    pub(crate) async fn run(self, leadership: Leadership, stop: CancellationToken) {
+        let (this, process) = (&self, &stop);
+        leadership
+            .while_leading(stop.clone(), |guard| async move {
+                let stopping = guard.stopping().child_token();
+                let led = this.lead(&guard, &stopping);
+                tokio::pin!(led);
+                tokio::select! {
+                    () = &mut led => {}
+                    () = process.cancelled() => {
+                        stopping.cancel();
+                        led.await;
+                    }
+                }
+            })
+            .await;
+    }
+
+    /// One term.
+    async fn lead(&self, guard: &Guard, stopping: &CancellationToken) {
+        let mut rounds = tokio::time::interval(self.every);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stopping.run_until_cancelled(rounds.tick()).await.is_some() {
+            match self.round(guard.epoch(), stopping).await {
+                Ok(()) => {}
+                Err(Error::Deposed { .. }) => {
+                    guard.deposed();
+                    return;
+                }
+                // The next round finds the same.
+                Err(error) => tracing::warn!(
+                    error = chain(&error),
+                    "refs could not be compared with the pushes that are recorded"
+                ),
+            }
+        }
+    }
+
+    /// Looks at all repositories, and records what is missing. Ends early, between two writes, when it is to stop.
+    async fn round(&self, epoch: Epoch, stopping: &CancellationToken) -> stargate_queue::Result<()> {
+        let mut suspects = Vec::new();
+        for (name, repo) in self.repositories().await {
+            let Some(found) = stopping.run_until_cancelled(self.look(&name, &repo)).await else {
+                return Ok(());
+            };
+            let gaps = found?;
+            if !gaps.is_empty() {
+                suspects.push(Suspect { name, repo, gaps });
+            }
+            if suspects.len() == SUSPECTS_MAX {
+                break;
+            }
+        }
+        if suspects.is_empty() || tokio::time::timeout(SETTLE, stopping.cancelled()).await.is_ok() {
+            return Ok(());
+        }
+        for Suspect { name, repo, gaps } in suspects {
+            let Some(found) = stopping.run_until_cancelled(self.look(&name, &repo)).await else {
+                return Ok(());
+            };
+            let missing = reconcile::settled(&gaps, found?);
+            if missing.is_empty() {
+                continue;
+            }
+            let branch = default_branch(repo.path());
+            let (pushes, name) = (self.pushes.as_ref(), name.as_str());
+            let refs =
+                reconcile::record(pushes, name, branch.as_deref(), epoch, missing, clock::wall()).await?;
+            tracing::info!(repo = name, refs, "pushes that no hook had recorded were recorded");
+        }
+        Ok(())
+    }
+
+    async fn repositories(&self) -> Vec<(RepoName, RepoDir)> {
+        let places = self.places.clone();
+        let listed = tokio::task::spawn_blocking(move || places.list()).await;
+        match listed.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+            Ok(listed) => listed,
+            Err(failure) => {
+                tracing::warn!(error = failure.message, "the repositories could not be listed");
+                Vec::new()
+            }
+        }
+    }
+
+    /// What of a repository is not recorded as it is. One that cannot be read has nothing to be recorded.
+    async fn look(&self, name: &RepoName, repo: &RepoDir) -> stargate_queue::Result<Vec<Gap>> {
+        let refs = match self.git.local_refs(repo, &self.patterns).await {
+            Ok(refs) => refs,
+            Err(error) => {
+                tracing::warn!(repo = %name, error = chain(&error), "the refs could not be listed");
+                return Ok(Vec::new());
+            }
+        };
+        let here =
+            refs.iter().map(|(name, oid)| (name.as_str().to_owned(), oid.as_str().to_owned())).collect();
+        let looked_for = |name: &str| {
+            RefName::parse(name).is_ok_and(|name| self.patterns.iter().any(|pattern| pattern.matches(&name)))
+        };
+        reconcile::look(self.pushes.as_ref(), name.as_str(), &here, looked_for).await
+    }
+}
