@@ -106,8 +106,10 @@ impl Engine {
                 return Some(u32::try_from(limit).map_or(CLAIM_MAX, |limit| limit.min(CLAIM_MAX)));
             }
             tokio::select! {
-                () = room => {}
+                // The end of a job makes room too, but at shutdown nothing is claimed for it.
+                biased;
                 () = stop.cancelled() => return None,
+                () = room => {}
                 () = tokio::time::sleep(BUFFER_IDLE_MAX) => {
                     let popped = self.buffer.popped();
                     if popped == seen && self.buffer.len() > 0 {
@@ -126,11 +128,10 @@ impl Engine {
         let slots = self.config.concurrency;
         let stock = self.pace.stock(slots, self.config.buffer_max);
         let buffered = self.buffer.len();
-        let running = self.running.load(Ordering::Acquire);
         if stock > 0 && buffered > stock / 2 {
             return 0;
         }
-        (slots + stock).saturating_sub(buffered + running)
+        (slots + stock).saturating_sub(self.buffer.occupied())
     }
 
     /// Pauses once while depth and load are both high, then lets one claim through. False at shutdown.

@@ -133,6 +133,8 @@ pub(crate) struct Buffer {
     jobs: Mutex<VecDeque<Waiting>>,
     available: Semaphore,
     len: AtomicUsize,
+    /// Jobs that were put in and have not been finished or handed back: those that wait and those in a slot's hands.
+    occupied: AtomicUsize,
     popped: AtomicU64,
 }
 
@@ -142,12 +144,19 @@ impl Buffer {
             jobs: Mutex::default(),
             available: Semaphore::new(0),
             len: AtomicUsize::new(0),
+            occupied: AtomicUsize::new(0),
             popped: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// How many jobs wait here or are in a slot's hands. One count of both: a job on its way from the buffer into a
+    /// slot would be missing from a sum of two, and another be claimed for a slot that is not free.
+    pub(crate) fn occupied(&self) -> usize {
+        self.occupied.load(Ordering::Acquire)
     }
 
     /// How many jobs were ever taken out: tells whether the buffer moves.
@@ -159,16 +168,22 @@ impl Buffer {
         let count = jobs.len();
         self.lock().extend(jobs);
         self.len.fetch_add(count, Ordering::AcqRel);
+        self.occupied.fetch_add(count, Ordering::AcqRel);
         self.available.add_permits(count);
     }
 
-    /// The next job; `None` when the buffer was closed.
+    /// The next job, to be followed by [`Self::finished`]; `None` when the buffer was closed.
     pub(crate) async fn pop(&self) -> Option<Waiting> {
         self.available.acquire().await.ok()?.forget();
         let job = self.lock().pop_front()?;
         self.len.fetch_sub(1, Ordering::AcqRel);
         self.popped.fetch_add(1, Ordering::Relaxed);
         Some(job)
+    }
+
+    /// A job that was taken out needs its slot no longer.
+    pub(crate) fn finished(&self) {
+        self.occupied.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Takes out what no slot has begun, to hand it back.
@@ -178,13 +193,24 @@ impl Buffer {
         let mut jobs = self.lock();
         let keep = jobs.len().saturating_sub(taken);
         let rest: Vec<Waiting> = jobs.drain(keep..).collect();
-        self.len.fetch_sub(rest.len(), Ordering::AcqRel);
+        self.forget(rest.len());
         rest
     }
 
-    /// No slot gets another job.
-    pub(crate) fn close(&self) {
+    /// No slot gets another job; answers those that none has begun.
+    ///
+    /// A slot that was promised one and has not taken it yet is told that there is none: whoever closes hands
+    /// back all of them.
+    pub(crate) fn close(&self) -> Vec<Waiting> {
         self.available.close();
+        let rest: Vec<Waiting> = self.lock().drain(..).collect();
+        self.forget(rest.len());
+        rest
+    }
+
+    fn forget(&self, count: usize) {
+        self.len.fetch_sub(count, Ordering::AcqRel);
+        self.occupied.fetch_sub(count, Ordering::AcqRel);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
@@ -243,7 +269,10 @@ impl LastBeat {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
+    use crate::job::LeaseToken;
 
     #[test]
     fn fast_handlers_get_a_stock_and_slow_ones_none() {
@@ -257,6 +286,48 @@ mod tests {
         let pace = Pace::default();
         pace.record(Duration::from_millis(10));
         assert_eq!(pace.stock(4, 1000), 40);
+    }
+
+    fn waiting(id: i64) -> Waiting {
+        let fence = Fence { job: JobId(id), attempt: 1, token: LeaseToken(1) };
+        let payload = serde_json::value::RawValue::from_string("{}".to_owned()).unwrap();
+        let (kind, queue): (Arc<str>, Arc<str>) = ("a".into(), "default".into());
+        let job = ClaimedJob {
+            fence,
+            kind,
+            queue,
+            payload,
+            max_attempts: 1,
+            progress: 0,
+            waited: Duration::ZERO,
+            trace_id: None,
+        };
+        Waiting { job, stop: Stop::default() }
+    }
+
+    /// The slot has its place in front of the buffer and is woken, but has not run yet, when the buffer is closed.
+    #[test]
+    fn a_job_that_was_promised_to_a_slot_comes_back_when_the_buffer_is_closed() {
+        let buffer = Buffer::new();
+        let mut slot = Box::pin(buffer.pop());
+        assert!(slot.as_mut().now_or_never().is_none());
+        buffer.push(vec![waiting(1), waiting(2)]);
+        let rest: Vec<JobId> = buffer.close().iter().map(|waiting| waiting.job.fence.job).collect();
+        assert_eq!(rest, [JobId(1), JobId(2)]);
+        assert!(slot.now_or_never().unwrap().is_none(), "the slot ends");
+        assert_eq!((buffer.len(), buffer.occupied()), (0, 0));
+    }
+
+    #[test]
+    fn a_job_on_its_way_into_a_slot_is_counted_all_the_time() {
+        let buffer = Buffer::new();
+        buffer.push(vec![waiting(1), waiting(2)]);
+        assert!(buffer.pop().now_or_never().flatten().is_some());
+        assert_eq!((buffer.len(), buffer.occupied()), (1, 2));
+        buffer.finished();
+        assert_eq!((buffer.len(), buffer.occupied()), (1, 1));
+        assert_eq!(buffer.take_all().len(), 1);
+        assert_eq!((buffer.len(), buffer.occupied()), (0, 0));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::handler::{Entry, Registry};
 use crate::heartbeat;
 use crate::job::WorkerId;
-use crate::local::{Buffer, Held, LastBeat, Pace, StopReason};
+use crate::local::{Buffer, Held, LastBeat, Pace, StopReason, Waiting};
 use crate::metrics::Metrics;
 use crate::pressure::{self, Pressure, PressureConfig};
 use crate::reporter::{self, Recorder, Reporter};
@@ -256,7 +256,7 @@ impl Pool {
 
         engine.run_claimer(&stop).await;
         // The recorder may be waiting for a store that is away; shutdown must not.
-        let _ = tokio::time::timeout(engine.config.shutdown_timeout, engine.hand_back()).await;
+        let _ = tokio::time::timeout(engine.config.shutdown_timeout, engine.close_buffer()).await;
         engine.wind_up(&slots).await;
 
         recording.cancel();
@@ -275,7 +275,16 @@ impl Pool {
 impl Engine {
     /// Gives back what was claimed and not begun.
     pub(crate) async fn hand_back(&self) {
-        for waiting in self.buffer.take_all() {
+        self.release(self.buffer.take_all()).await;
+    }
+
+    /// Lets no slot begin another job and gives back what was claimed for them.
+    async fn close_buffer(&self) {
+        self.release(self.buffer.close()).await;
+    }
+
+    async fn release(&self, jobs: Vec<Waiting>) {
+        for waiting in jobs {
             let fence = waiting.job.fence;
             self.reporter.settle(Settlement { fence, outcome: Outcome::Released }).await;
         }
@@ -283,7 +292,6 @@ impl Engine {
 
     /// Waits for running handlers, then stops them.
     async fn wind_up(&self, slots: &Tasks) {
-        self.buffer.close();
         if tokio::time::timeout(self.config.shutdown_timeout, slots.join()).await.is_ok() {
             return;
         }

@@ -51,11 +51,13 @@ impl Engine {
                 // A slot that came free before the buffer was handed back: nothing begins after the order to stop.
                 let fence = waiting.job.fence;
                 self.reporter.settle(Settlement { fence, outcome: Outcome::Released }).await;
+                self.buffer.finished();
                 continue;
             }
             self.running.fetch_add(1, Ordering::AcqRel);
             self.run_job(waiting).await;
             self.running.fetch_sub(1, Ordering::AcqRel);
+            self.buffer.finished();
             self.room.notify_one();
         }
     }

@@ -6,6 +6,10 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::{major, minor};
 
+/// How often the list of locks is looked through. The system tells it in pieces, and a line can be skipped when other
+/// locks end between two of them.
+const LOOKS: usize = 32;
+
 /// A process that holds a lock, as far as the system tells.
 #[derive(Debug, Clone)]
 pub(super) struct Holder(Option<Process>);
@@ -23,8 +27,11 @@ impl Holder {
         let process = || {
             let about = file.metadata().ok()?;
             let place = format!("{:02x}:{:02x}:{}", major(about.dev()), minor(about.dev()), about.ino());
-            let locks = std::fs::read_to_string("/proc/locks").ok()?;
-            let id = locks.lines().find_map(|line| holder_in(line, &place))?;
+            let look = || {
+                let locks = std::fs::read_to_string("/proc/locks").ok()?;
+                locks.lines().find_map(|line| holder_in(line, &place))
+            };
+            let id = std::iter::repeat_with(look).take(LOOKS).flatten().next()?;
             let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
             process_in(&stat)
         };
@@ -66,6 +73,8 @@ fn process_in(stat: &str) -> Option<Process> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -99,5 +108,29 @@ mod tests {
         file.as_file().lock().unwrap();
         let text = Holder::of(file.as_file()).to_string();
         assert!(text.starts_with(&format!("process {} (", std::process::id())), "{text}");
+    }
+
+    #[test]
+    fn the_holder_is_found_while_others_take_and_give_back_their_locks() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().lock().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (dir, done) = (dir.path(), &done);
+                scope.spawn(move || {
+                    let open = |n| File::create(dir.join(format!("{thread}-{n}"))).unwrap();
+                    let files: Vec<File> = (0..200).map(open).collect();
+                    while !done.load(Ordering::Relaxed) {
+                        files.iter().for_each(|file| file.lock().unwrap());
+                        files.iter().for_each(|file| file.unlock().unwrap());
+                    }
+                });
+            }
+            let unknown = (0..500).filter(|_| Holder::of(file.as_file()).0.is_none()).count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(unknown, 0);
+        });
     }
 }
