@@ -6,6 +6,7 @@
 
 mod backend;
 mod client;
+mod crowd;
 mod drain;
 mod gateway;
 mod hook;
@@ -33,12 +34,18 @@ pub(crate) struct Options {
     /// The program python3, which runs the CGI server.
     #[arg(long, default_value = "python3")]
     python: PathBuf,
+    /// A Postgres server on which a database may be made, for what hooks add there.
+    #[arg(long, env = "STARGATE_TEST_POSTGRES_URL", hide_env_values = true)]
+    url: Option<String>,
     /// What to measure; everything if nothing is named.
     #[arg(long, value_enum)]
     only: Vec<Part>,
     /// Data that is pushed and cloned, in MiB.
     #[arg(long, default_value_t = 64)]
     mib: u64,
+    /// Data that many clone at once, in MiB.
+    #[arg(long, default_value_t = 8)]
+    crowd_mib: u64,
     /// Rounds of everything that is compared; the median is reported.
     #[arg(long, default_value_t = 5)]
     repeats: usize,
@@ -56,6 +63,7 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Gateway,
+    Crowd,
     Hook,
     Visible,
     Drain,
@@ -69,7 +77,10 @@ impl Options {
 
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let counts = [options.repeats, options.pushes, options.entries, options.backlog];
-    ensure!(options.mib > 0 && !counts.contains(&0), "nothing can be measured with 0 of something");
+    ensure!(
+        options.mib > 0 && options.crowd_mib > 0 && !counts.contains(&0),
+        "nothing can be measured with 0 of something"
+    );
     let stargate = match &options.stargate {
         Some(path) => path.canonicalize().with_context(|| format!("no program {}", path.display()))?,
         None => std::env::current_exe()?.with_file_name("stargate"),
@@ -81,8 +92,11 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     if options.wants(Part::Gateway) {
         gateway::run(&client, &stargate, &options.python, options.mib, options.repeats).await?;
     }
+    if options.wants(Part::Crowd) {
+        crowd::run(&client, &stargate, options.crowd_mib).await?;
+    }
     if options.wants(Part::Hook) {
-        hook::run(&client, &stargate, options.pushes).await?;
+        hook::run(&client, &stargate, options.url.as_deref(), options.pushes).await?;
     }
     if options.wants(Part::Visible) {
         visible::run(&client, &stargate, options.pushes).await?;

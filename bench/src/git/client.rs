@@ -61,7 +61,7 @@ impl Client {
         let stream: String = (0..count)
             .map(|n| format!("commit refs/chain\ncommitter a <a@b> {} +0000\ndata 1\nx\n", 1_700_000_000 + n))
             .collect();
-        let path = self.home().join("fast-import");
+        let path = repo.join("fast-import");
         std::fs::write(&path, stream)?;
         let mut import = self.command(repo, &["fast-import", "--quiet", "--force"]);
         import.stdin(std::fs::File::open(&path)?);

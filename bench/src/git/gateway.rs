@@ -17,7 +17,7 @@ use crate::scale::peak_memory;
 
 /// More than git unpacks into single files (`receive.unpackLimit`), so that the server keeps the pack.
 const FILES: u64 = 128;
-const BRANCH: &str = "refs/heads/main";
+pub(crate) const BRANCH: &str = "refs/heads/main";
 
 pub(crate) async fn run(
     client: &Client,
@@ -29,14 +29,15 @@ pub(crate) async fn run(
     let home = Home::new(stargate)?;
     let node = home.up().await?;
     let backend = Backend::start(python, &home.root(), home.dir()).await?;
-    let bench = Bench { client, home: &home, backend: &backend, work: working_copy(client, mib).await? };
+    let work = working_copy(client, "data", mib).await?;
+    let bench = Bench { client, home: &home, backend: &backend, work };
     let mut pushes = Pairs::default();
     // The first round is for the caches.
     for round in 0..=repeats {
         pushes.add(round, bench.push(round).await?);
     }
     let path = home.repository("cloned", &[]).await?;
-    bench.fill(&path).await?;
+    fill(client, &bench.work, &path).await?;
     let mut clones = Pairs::default();
     for round in 0..=repeats {
         clones.add(round, bench.clone(round).await?);
@@ -52,9 +53,9 @@ pub(crate) async fn run(
 }
 
 /// A working copy with one commit of random data, packed and not compressed: compressing is not what is measured.
-async fn working_copy(client: &Client, mib: u64) -> Result<PathBuf> {
-    let work = client.home().join("data");
-    client.git(client.home(), &["init", "--quiet", "--initial-branch=main", "data"]).await?;
+pub(crate) async fn working_copy(client: &Client, name: &str, mib: u64) -> Result<PathBuf> {
+    let work = client.home().join(name);
+    client.git(client.home(), &["init", "--quiet", "--initial-branch=main", name]).await?;
     for (name, value) in [
         ("core.compression", "0"),
         ("pack.window", "0"),
@@ -72,6 +73,13 @@ async fn working_copy(client: &Client, mib: u64) -> Result<PathBuf> {
     client.git(&work, &["commit", "--quiet", "--message=data"]).await?;
     client.git(&work, &["repack", "-adq"]).await?;
     Ok(work)
+}
+
+/// Puts the commit into a repository, past the gateway.
+pub(crate) async fn fill(client: &Client, work: &Path, path: &Path) -> Result<()> {
+    let refs = format!("HEAD:{BRANCH}");
+    let arguments = ["push".as_ref(), "--quiet".as_ref(), path.as_os_str(), refs.as_ref()];
+    client.git(work, &arguments).await.map(drop)
 }
 
 struct Bench<'a> {
@@ -100,12 +108,6 @@ impl Bench<'_> {
             std::fs::remove_dir_all(path)?;
         }
         Ok(took)
-    }
-
-    async fn fill(&self, path: &Path) -> Result<()> {
-        let refs = format!("HEAD:{BRANCH}");
-        let arguments = ["push".as_ref(), "--quiet".as_ref(), path.as_os_str(), refs.as_ref()];
-        self.client.git(&self.work, &arguments).await.map(drop)
     }
 
     /// One clone through each of the same repository.

@@ -10,6 +10,7 @@ use super::client::Client;
 use super::node::Home;
 use super::{MIRRORED, in_turn};
 use crate::report::{Goal, line, median};
+use crate::throughput::fresh_database;
 
 const WARM_UP: usize = 3;
 /// Between pushes: the job that a recorded push leaves behind has run by then.
@@ -22,13 +23,22 @@ const VARIANTS: [(&str, &[&str]); 4] = [
     ("both", &["pre-receive", "post-receive"]),
 ];
 
-pub(crate) async fn run(client: &Client, stargate: &Path, pushes: usize) -> Result<()> {
-    let home = Home::new(stargate)?;
+/// On SQLite, and on Postgres if a server is given.
+pub(crate) async fn run(client: &Client, stargate: &Path, server: Option<&str>, pushes: usize) -> Result<()> {
+    on(client, &Home::new(stargate)?, "SQLite", pushes).await?;
+    if let Some(server) = server {
+        let home = Home::with_store(stargate, Some(fresh_database(server).await?))?;
+        on(client, &home, "Postgres", pushes).await?;
+    }
+    Ok(())
+}
+
+async fn on(client: &Client, home: &Home, store: &str, pushes: usize) -> Result<()> {
     let node = home.up().await?;
     for (name, hooks) in VARIANTS {
         home.repository(name, hooks).await?;
     }
-    let work = client.home().join("hooked");
+    let work = client.home().join(format!("hooked-{store}"));
     client.init_bare(&work).await?;
     let chain = client.chain(&work, WARM_UP + pushes).await?;
     let mut rounds = Vec::with_capacity(pushes);
@@ -44,7 +54,9 @@ pub(crate) async fn run(client: &Client, stargate: &Path, pushes: usize) -> Resu
         }
     }
     node.stop().await?;
-    println!("hooks: a push of an empty commit with and without them, alternating, median of {pushes}");
+    println!(
+        "hooks, {store}: a push of an empty commit with and without them, alternating, median of {pushes}"
+    );
     let of = |place: usize| median(rounds.iter().map(|took| took[place]).collect());
     let added = |place: usize| median(rounds.iter().map(|took| took[place] - took[0]).collect());
     line("push without hooks", of(0), "ms", &Goal::None);

@@ -23,13 +23,20 @@ pub(crate) struct Home {
     stargate: PathBuf,
     dir: TempDir,
     address: String,
+    store: Option<String>,
 }
 
 impl Home {
+    /// With a store of its own in its home.
     pub(crate) fn new(stargate: &Path) -> Result<Self> {
+        Self::with_store(stargate, None)
+    }
+
+    /// With the store of that URL, or with one in its home.
+    pub(crate) fn with_store(stargate: &Path, store: Option<String>) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
-        Ok(Self { stargate: stargate.to_owned(), dir: tempfile::tempdir()?, address })
+        Ok(Self { stargate: stargate.to_owned(), dir: tempfile::tempdir()?, address, store })
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -51,6 +58,9 @@ impl Home {
         command.args(arguments).current_dir(self.dir());
         command.env("STARGATE_HOME", self.dir()).env("HOME", self.dir()).env("NO_COLOR", "1");
         command.env("STARGATE_LISTEN", &self.address);
+        if let Some(store) = &self.store {
+            command.env("STARGATE_STORE", store);
+        }
         // Mirrors are folders here.
         command.env("STARGATE_MIRROR_PROTOCOLS", "file");
         command

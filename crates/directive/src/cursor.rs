@@ -1,0 +1,26 @@
+//! How far a directive has come.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a source goes on: a number, a token, a bookmark. Only the source that gave it out understands it.
+///
+/// It is the source's own value and nothing around it: a pointer that holds the pointer before it would grow with every
+/// page.
+pub type Pointer = serde_json::Value;
+
+/// How far a directive has come, as kept in the key-value store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// Where the source goes on; null is its beginning.
+    pub source_pointer: Pointer,
+    /// Items accounted for since the beginning of the source.
+    pub processed_count: u64,
+    /// Over the keys and hashes of the items among them in order: two runs over the same data end with the same one.
+    pub checksum: String,
+    /// The batch that moved it here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_id: Option<String>,
+    /// Why it is here, if somebody moved it by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_ref: Option<String>,
+}

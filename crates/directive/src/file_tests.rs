@@ -1,0 +1,138 @@
+//! What a directive's file may say, and where a wrong one is told to be wrong.
+
+use super::*;
+use crate::item::ColumnType;
+use crate::transform::{From, Piece};
+
+const GOOD: &str = r#"
+name = "issues"
+queue = "meta-py"
+tenant = "acme"
+project = "core"
+spec_ref = "specs/issues.md"
+page_size = 200
+schedule = "*/15 * * * *"
+time_zone = "Europe/Berlin"
+heartbeat = "10s"
+deadline = "2h"
+
+[retry]
+transient_first = "1s"
+conflict_max = "30s"
+transient_tries = 9
+
+[source]
+type = "http"
+url = "https://api.example/items"
+records = "/items"
+page_size_param = "limit"
+pagination = { type = "cursor", param = "after", next = "/next" }
+rate_limit = "10/s"
+headers = { authorization = "Bearer ${env:ACME_TOKEN}" }
+
+[item]
+key = ["/id"]
+hash = ["/title", "/state"]
+map = { title = "/title", opened = { from = "/opened_at", type = "timestamp" }, label = { template = "{/a}-{{{/b}}}" } }
+
+[sink]
+table = "items"
+outbox = "items.changed"
+"#;
+
+fn queues() -> Vec<String> {
+    ["meta-py", "meta-ts"].map(str::to_owned).to_vec()
+}
+
+fn read(text: &str) -> Result<Directive, Vec<Problem>> {
+    parse(Path::new("directives/issues.toml"), text, &queues())
+}
+
+fn refused(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    let problems = read(&GOOD.replacen(from, to, 1)).unwrap_err();
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_whole_directive_is_understood() {
+    let directive = read(GOOD).unwrap();
+    assert_eq!((directive.name.as_str(), directive.page_size, directive.mode), ("issues", 200, Mode::Full));
+    assert_eq!(directive.schedule.unwrap().time_zone, "Europe/Berlin");
+    assert_eq!(directive.heartbeat, Duration::from_secs(10));
+    assert_eq!(directive.deadline, Some(Duration::from_secs(7200)));
+    let retry = directive.retry;
+    assert_eq!((retry.transient.first, retry.transient_max), (Duration::from_secs(1), Some(9)));
+    assert_eq!(retry.conflict.cap, Duration::from_secs(30));
+    let Source::Http(http) = directive.source else { unreachable!() };
+    assert_eq!(http.rate_limit, Some(Rate { count: 10, per: Duration::from_secs(1) }));
+    assert_eq!(http.headers["authorization"].variables().collect::<Vec<_>>(), ["ACME_TOKEN"]);
+    let columns = &directive.sink.table.columns;
+    let kinds: Vec<(&str, ColumnType)> = columns.iter().map(|c| (c.name.as_str(), c.kind)).collect();
+    let expected =
+        [("label", ColumnType::Text), ("opened", ColumnType::Timestamp), ("title", ColumnType::Text)];
+    assert_eq!(kinds, expected);
+    let From::Template(pieces) = &directive.item.fields[0].from else { unreachable!() };
+    let text = |text: &str| Piece::Text(text.to_owned());
+    let place = |place: &str| Piece::Pointer(place.to_owned());
+    assert_eq!(pieces, &[place("/a"), text("-{"), place("/b"), text("}")]);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
+    for (from, to, expected) in [
+        (
+            "queue = \"meta-py\"",
+            "queue = \"meta-go\"",
+            "issues.toml:3:9: queue \"meta-go\" is not defined; defined are meta-py, meta-ts",
+        ),
+        ("page_size = 200", "page_size = 501", "issues.toml:7:13: must be 50 to 500, not 501"),
+        ("page_size = 200", "page_sise = 200", "issues.toml:7:1: unknown field `page_sise`"),
+        ("tenant = \"acme\"", "tenant = \"Ac me\"", "issues.toml:4:10: must be 1 to 48 lower-case"),
+        (
+            "name = \"issues\"",
+            "name = \"other\"",
+            "issues.toml:2:8: the directive \"other\" must stand in other.toml",
+        ),
+        ("\"*/15 * * * *\"", "\"every day\"", "issues.toml:8:12:"),
+        ("Europe/Berlin", "Europe/Bonn", "issues.toml:9:13: there is no time zone"),
+        ("\"10s\"", "\"soon\"", "issues.toml:10:13: \"soon\" is not a length of time"),
+        ("\"10/s\"", "\"10 per s\"", "issues.toml:24:14: \"10 per s\" is not a rate"),
+        ("records = \"/items\"", "records = \"items\"", "issues.toml:21:11: \"items\" is no JSON pointer"),
+        ("type = \"http\"", "type = \"htpp\"", "source type \"htpp\" is not known; known are http"),
+        ("records = \"/items\"", "query = \"select\"", "query belongs to a source of type sql, not http"),
+        ("url = \"https://api.example/items\"\n", "", "issues.toml:18:1: needs url"),
+        ("https://api", "ftp://api", "must begin with http:// or https://"),
+        ("${env:ACME_TOKEN}", "${env:}", "names no environment variable"),
+        ("type = \"cursor\"", "type = \"guess\"", "pagination \"guess\" is not known"),
+        (", next = \"/next\"", "", "needs next"),
+        ("key = [\"/id\"]", "key = []", "issues.toml:28:7: must name at least one place"),
+        ("title = \"/title\"", "hash = \"/title\"", "\"hash\" is a column that every table has"),
+        ("type = \"timestamp\"", "type = \"date\"", "type \"date\" is not known"),
+        ("{/a}-", "{/a-", "has a brace without its other half"),
+        ("table = \"items\"", "table = \"items; drop table job\"", "must be 1 to 63 lower-case"),
+    ] {
+        let told = refused(from, to);
+        assert!(told.contains(expected), "{to:?}: {told}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+    let text =
+        GOOD.replace("page_size = 200", "page_size = 1").replace("meta-py", "x").replace("\"/id\"", "\"id\"");
+    let lines: Vec<usize> = read(&text).unwrap_err().iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [3, 7, 28]);
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_with_its_place() {
+    let problems = read("name = \"issues\"\nqueue = \n").unwrap_err();
+    assert_eq!((problems.len(), problems[0].line), (1, 2), "{problems:?}");
+}
+
+#[test]
+fn secrets_are_not_repeated() {
+    let told = refused("url = \"https://api.example/items\"", "url = \"redis://me:canary@h\"");
+    assert!(!told.contains("canary"), "{told}");
+}

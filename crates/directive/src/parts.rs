@@ -1,0 +1,172 @@
+//! Cuts a page into parts that can be written one after the other.
+//!
+//! A part holds each key once, so that the result is that of writing the items one by one, whatever the store; and it
+//! stays below the memory that a batch may take.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::item::{Item, Reject};
+
+/// What became of one record.
+#[derive(Debug, Clone)]
+pub enum Transformed {
+    /// It is an item.
+    Item(Item),
+    /// It is kept aside.
+    Reject(Reject),
+}
+
+impl Transformed {
+    /// What it takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Item(item) => item.body.get().len() + item.entity_id.len() + 64 * item.columns.len(),
+            Self::Reject(reject) => reject.record.get().len() + reject.reason.len(),
+        }
+    }
+}
+
+/// What is written in one batch.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    /// Each key once.
+    pub items: Vec<Item>,
+    /// What is kept aside.
+    pub rejects: Vec<Reject>,
+}
+
+impl Part {
+    /// Records in it.
+    pub fn len(&self) -> usize {
+        self.items.len() + self.rejects.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Collects records into parts.
+#[derive(Debug)]
+pub struct Parts {
+    bytes_max: usize,
+    bytes: usize,
+    keys: HashSet<String>,
+    part: Part,
+}
+
+impl Parts {
+    /// Parts of at most so many bytes; a record that is larger alone is a part alone.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, bytes: 0, keys: HashSet::new(), part: Part::default() }
+    }
+
+    /// Takes the next record. Answers the part before it, if it does not fit into that.
+    pub fn push(&mut self, record: Transformed) -> Option<Part> {
+        let bytes = record.bytes();
+        let is_full = !self.part.is_empty() && self.bytes + bytes > self.bytes_max;
+        let is_repeated = matches!(&record, Transformed::Item(item) if self.keys.contains(&item.entity_id));
+        let finished = (is_full || is_repeated).then(|| self.take());
+        self.bytes += bytes;
+        match record {
+            Transformed::Item(item) => {
+                self.keys.insert(item.entity_id.clone());
+                self.part.items.push(item);
+            }
+            Transformed::Reject(reject) => self.part.rejects.push(reject),
+        }
+        finished
+    }
+
+    /// What is left.
+    pub fn finish(mut self) -> Part {
+        self.take()
+    }
+
+    fn take(&mut self) -> Part {
+        self.bytes = 0;
+        self.keys.clear();
+        std::mem::take(&mut self.part)
+    }
+}
+
+/// The checksum after further items: that of the same items in the same order is the same, however they were paged.
+pub fn checksum<'i>(before: &str, items: impl IntoIterator<Item = &'i Item>) -> String {
+    let mut sum = before.to_owned();
+    for item in items {
+        let mut next = Sha256::new_with_prefix(&sum);
+        next.update((item.entity_id.len() as u64).to_be_bytes());
+        next.update(&item.entity_id);
+        next.update(item.hash);
+        sum = hex(&next.finalize());
+    }
+    sum
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn item(key: &str, body: &str) -> Transformed {
+        let body = RawValue::from_string(format!("{body:?}")).unwrap();
+        Transformed::Item(Item { entity_id: key.to_owned(), hash: [0; 32], body, columns: Vec::new() })
+    }
+
+    fn cut(bytes_max: usize, records: Vec<Transformed>) -> Vec<String> {
+        let mut parts = Parts::new(bytes_max);
+        let mut all: Vec<Part> = records.into_iter().filter_map(|record| parts.push(record)).collect();
+        all.push(parts.finish());
+        let keys =
+            |part: Part| part.items.into_iter().map(|item| item.entity_id).collect::<Vec<_>>().join(" ");
+        all.into_iter().map(keys).collect()
+    }
+
+    #[test]
+    fn a_repeated_key_begins_another_part() {
+        let records = ["a", "b", "a", "c", "c"].map(|key| item(key, "")).to_vec();
+        assert_eq!(cut(1000, records), ["a b", "a c", "c"]);
+    }
+
+    #[test]
+    fn parts_stay_below_the_limit_and_a_giant_comes_alone() {
+        let (small, giant) = ("x".repeat(10), "x".repeat(100));
+        let records = vec![
+            item("a", &small),
+            item("b", &small),
+            item("c", &giant),
+            item("d", &small),
+            item("e", &small),
+        ];
+        assert_eq!(cut(30, records), ["a b", "c", "d e"]);
+        assert_eq!(cut(30, Vec::new()), [""]);
+    }
+
+    #[test]
+    fn the_checksum_depends_on_the_items_and_their_order_and_not_on_the_pages() {
+        let items = |keys: &[&str]| -> Vec<Item> {
+            let item = |key: &&str| match item(key, "") {
+                Transformed::Item(item) => item,
+                Transformed::Reject(_) => unreachable!(),
+            };
+            keys.iter().map(item).collect()
+        };
+        let sum = |keys| checksum("", &items(keys));
+        assert_eq!(sum(&["a", "bc"]), checksum(&sum(&["a"]), &items(&["bc"])));
+        assert_ne!(sum(&["a", "bc"]), sum(&["ab", "c"]));
+        assert_ne!(sum(&["a", "b"]), sum(&["b", "a"]));
+        assert_ne!(checksum("x", &items(&["a"])), sum(&["a"]));
+    }
+}

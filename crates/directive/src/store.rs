@@ -1,0 +1,119 @@
+//! What a store promises about directives.
+//!
+//! # Rules
+//!
+//! Values
+//!  1. `kv_put` compares and writes in one statement: of two writers with the same expectation one is stored. The version
+//!     rises by one with every write of a key, and does not begin anew after a removal.
+//!  2. A repeated request id with the same content is `Stored` with the version it got; with another content it is a
+//!     `Conflict`. The last request of each key is remembered.
+//!  3. A value whose time to live is over is absent for every reader and writer.
+//!  4. A store that cannot be reached is an error; it is never "no value".
+//!  5. A write with a `spec_ref` leaves a row in the audit: who, when, from what, to what, why; in the same transaction.
+//!
+//! Runs
+//!  6. `run_begin` gives out the lease if the key is free, its time is over, or it is held for the same run; each time
+//!     with a higher version, so that an execution that was replaced can write nothing more. The run's row is made, or
+//!     taken up, in the same transaction. A run that has ended is not begun again: `Conflict`.
+//!  7. `run_beat` renews the lease and answers whether it is still held and whether the run is to be cancelled.
+//!  8. `run_end` records the outcome and gives the lease back, once.
+//!
+//! Batches
+//!  9. `persist` does all of its writes in one transaction or none: rows, announcements, quarantine, the run's counts,
+//!     cursor or partial progress. It is refused with `Conflict` unless the lease is held in that version, and the
+//!     cursor has the version that is expected.
+//! 10. A batch with the request id of the run's last one is answered as that was (`first: false`), and nothing is written.
+//! 11. A row is named by tenant, project, directive and entity. With the same hash it is not written. Otherwise it is, its
+//!     version rises by one, and there is one announcement if there is a topic.
+//! 12. The counts add up to items and rejects, or the transaction is rolled back.
+//! 13. The table is made on first use, mapped columns are added when new ones are named. A table that is there and is
+//!     not a sink's, or a column of another type, is refused with `Invalid` and a remedy.
+//! 14. The same reject (directive, record) is kept once and counted. An item that is persisted resolves the quarantined
+//!     records of its entity.
+//!
+//! Announcements
+//! 15. `outbox_next` gives undelivered ones in the order of their numbers, of each key only while nothing earlier of that
+//!     key is undelivered and not in the answer. `outbox_done` is true once.
+//! 16. Delivered ones are removed after [`OUTBOX_KEPT`], a few with every `outbox_done`.
+//!
+//! 17. No page is larger than [`PAGE_MAX`].
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stargate_queue::Result;
+pub use stargate_queue::store::PAGE_MAX;
+
+use crate::item::{Batch, Persisted};
+use crate::kv::{Entry, Key, Put, PutAnswer};
+use crate::outbox::{Announcement, OutboxId};
+use crate::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
+use crate::run::{Beat, Begin, End, Lease, NewRun, Run, RunId};
+
+/// How long delivered announcements are kept.
+pub const OUTBOX_KEPT: Duration = Duration::from_secs(48 * 3600);
+
+/// Shared by everything in the process.
+pub type SharedDirectives = Arc<dyn Directives>;
+
+/// Where values, runs, batches and announcements are kept. The module text has the rules.
+#[async_trait]
+pub trait Directives: Send + Sync + Debug + 'static {
+    /// Reads a value; `None` only if there is none.
+    async fn kv_get(&self, key: &Key) -> Result<Option<Entry>>;
+
+    /// Compares and writes.
+    async fn kv_put(&self, put: Put) -> Result<PutAnswer>;
+
+    /// A page of values whose keys begin so, by key, from after the one named.
+    async fn kv_list(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<Vec<Entry>>;
+
+    /// Takes the lease of a directive for a run.
+    async fn run_begin(&self, run: NewRun) -> Result<Begin>;
+
+    /// Renews the lease.
+    async fn run_beat(&self, lease: &Lease, lease_for: Duration, beat: Beat) -> Result<Standing>;
+
+    /// Records how a run ended and gives its lease back; false if that had been done or the lease is another's.
+    async fn run_end(&self, lease: &Lease, end: End) -> Result<bool>;
+
+    /// Asks a run to stop; false if it has ended or there is none.
+    async fn run_cancel(&self, run: &RunId) -> Result<bool>;
+
+    /// One run.
+    async fn run(&self, run: &RunId) -> Result<Option<Run>>;
+
+    /// A page of runs, newest first, from before the one named.
+    async fn runs(&self, directive: Option<&str>, before: Option<&RunId>, limit: u32) -> Result<Vec<Run>>;
+
+    /// Writes a batch.
+    async fn persist(&self, batch: Batch) -> Result<Persisted>;
+
+    /// A page of quarantined records, newest first.
+    async fn quarantine(&self, filter: QuarantineFilter) -> Result<Vec<Quarantined>>;
+
+    /// Notes that a quarantined record is dealt with; false if that is known or it is not there.
+    async fn quarantine_resolve(&self, id: QuarantineId) -> Result<bool>;
+
+    /// Announcements to deliver now.
+    async fn outbox_next(&self, topic: &str, limit: u32) -> Result<Vec<Announcement>>;
+
+    /// Notes that an announcement has arrived.
+    async fn outbox_done(&self, id: OutboxId) -> Result<bool>;
+
+    /// Notes that a delivery was tried in vain.
+    async fn outbox_failed(&self, id: OutboxId, problem: &str) -> Result<()>;
+}
+
+/// How a run stands, as its beat is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It goes on.
+    Held,
+    /// Somebody asked it to stop.
+    CancelAsked,
+    /// Another execution has its lease.
+    Lost,
+}
