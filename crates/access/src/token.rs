@@ -37,6 +37,11 @@ impl TokenId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The id in a presented text, for a log: it proves nothing. None if the text does not have the form of a token.
+    pub fn claimed(presented: &Secret) -> Option<Self> {
+        Presented::read(presented).map(|presented| presented.id)
+    }
 }
 
 impl fmt::Display for TokenId {

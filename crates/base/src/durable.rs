@@ -40,21 +40,35 @@ pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
     sync_both(from, to)
 }
 
-/// Gives a synced file its final name if nothing has that name: otherwise `AlreadyExists`, and nothing changes.
+/// Gives a synced file or directory its final name if nothing has that name: otherwise `AlreadyExists`, and nothing
+/// changes. Where the file system cannot do that, a directory also takes the place of an empty one.
 ///
 /// Both names must be in the same file system.
 pub fn publish(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => {}
-        // Some file systems (NFS among them) cannot; a hard link refuses an existing name just as well. Between the
+        // Some file systems (NFS among them) cannot. For a file, a hard link refuses an existing name just as well. Between the
         // two calls the file has both names, which harms nobody: it is complete.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            std::fs::hard_link(from, to)?;
-            std::fs::remove_file(from)?;
-        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_or_link(from, to)?,
         Err(error) => return Err(error.into()),
     }
     sync_both(from, to)
+}
+
+/// The same with what every file system can do.
+fn rename_or_link(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.symlink_metadata()?.is_dir() {
+        std::fs::hard_link(from, to)?;
+        return std::fs::remove_file(from);
+    }
+    // A directory has no second name, but it takes the place of an empty directory only.
+    #[expect(clippy::disallowed_methods, reason = "the caller syncs the directories")]
+    std::fs::rename(from, to).map_err(|error| match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory => {
+            io::ErrorKind::AlreadyExists.into()
+        }
+        _ => error,
+    })
 }
 
 /// Makes the names in a directory durable.
@@ -104,6 +118,29 @@ mod tests {
         replace(&from, &to).unwrap();
         assert_eq!(std::fs::read(&to).unwrap(), b"2");
         assert!(!from.exists());
+    }
+
+    #[test]
+    fn a_directory_gets_a_free_name_with_and_without_help_of_the_file_system() {
+        type Publish = fn(&Path, &Path) -> io::Result<()>;
+        for publish in [publish as Publish, rename_or_link] {
+            let dir = tempfile::tempdir().unwrap();
+            let (from, to) = (dir.path().join("new"), dir.path().join("final"));
+            let full = |path: &Path| {
+                std::fs::create_dir(path).unwrap();
+                std::fs::write(path.join("file"), "x").unwrap();
+            };
+            full(&from);
+            publish(&from, &to).unwrap();
+            assert!(to.join("file").is_file() && !from.exists());
+            full(&from);
+            assert_eq!(publish(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            let file = dir.path().join("file");
+            write_new(&file, b"1").unwrap();
+            assert_eq!(publish(&from, &file).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(publish(&file, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert!(from.join("file").is_file() && file.is_file(), "nothing has changed");
+        }
     }
 
     #[test]

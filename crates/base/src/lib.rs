@@ -1,4 +1,5 @@
-//! What every other crate stands on: error classes, backoff, the clock, durable files, epochs, the owner of tasks.
+//! What every other crate stands on: error classes, backoff, the clock, durable files, epochs, who holds a lock, process
+//! groups, the owner of tasks.
 //!
 //! No network, no store, no environment: those belong to the crates above.
 
@@ -7,6 +8,8 @@ pub mod class;
 pub mod clock;
 pub mod durable;
 pub mod epoch;
+pub mod holder;
+pub mod process;
 pub mod secret;
 pub mod tasks;
 
@@ -14,5 +17,7 @@ pub use backoff::Backoff;
 pub use class::ErrorClass;
 pub use clock::Clock;
 pub use epoch::Epoch;
+pub use holder::Holder;
+pub use process::Process;
 pub use secret::Secret;
 pub use tasks::Tasks;

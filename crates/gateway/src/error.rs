@@ -50,6 +50,16 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// Everything that may run at once is running.
+    #[error("{max} {what} over SSH run already ({setting}); try again in a moment")]
+    Busy {
+        /// Fetches or pushes.
+        what: &'static str,
+        /// How many may run.
+        max: usize,
+        /// What bounds them.
+        setting: &'static str,
+    },
     /// The command of an SSH client is none that is served.
     #[error("{problem}; only git fetch and git push are served here")]
     Command {
@@ -92,7 +102,7 @@ impl Error {
             }
             Self::Exists { .. } => ErrorClass::Conflict,
             Self::TooMany { .. } => ErrorClass::Fatal,
-            Self::Io { .. } => ErrorClass::RetryableTransient,
+            Self::Io { .. } | Self::Busy { .. } => ErrorClass::RetryableTransient,
             Self::Git { source, .. } => source.class(),
         }
     }
@@ -103,6 +113,7 @@ impl Error {
             Self::Name { .. } | Self::Setting { .. } | Self::Command { .. } => "INVALID",
             Self::NotFound { .. } => "NOT_FOUND",
             Self::Exists { .. } => "CONFLICT",
+            Self::Busy { .. } => "BUSY",
             Self::TooMany { .. } | Self::Io { .. } => "IO",
             Self::Git { source, .. } => source.code(),
         }

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::SendTimeoutError;
 
 use crate::claim::Claim;
+use crate::gate::{Denied, Hold};
 use crate::hook::post_receive::BUDGET;
 use crate::intake::{self, Bounds, Broken};
 use crate::refusal::Refusal;
@@ -34,6 +35,9 @@ const COMPLAINT_BYTES_MAX: usize = 8 << 10;
 /// How long complaints may take to arrive once git has ended.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(250);
 
+/// When to come back to a node whose term has ended: a successor takes about so long.
+const DEPOSED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// A piece of the answer, or the reason why there is none.
 pub(crate) type Piece = Result<Bytes, Refusal>;
 
@@ -43,6 +47,8 @@ pub(crate) struct Exchange {
     pub(crate) session: Session,
     /// The push that it is, if its hooks may run.
     pub(crate) claim: Option<Claim>,
+    /// The term of the push, which does not end before git has ended.
+    pub(crate) hold: Option<Hold>,
     pub(crate) slot: Slot,
     pub(crate) bounds: Bounds,
     pub(crate) redactor: Redactor,
@@ -61,6 +67,10 @@ enum Stop {
     Late,
     /// This process is to stop.
     Closing,
+    /// The term of the push ends, and its hooks have not begun: they will refuse it.
+    Deposed,
+    /// The term of the push has ended, and its hooks have not.
+    Overdue,
 }
 
 impl Exchange {
@@ -76,32 +86,37 @@ impl Exchange {
         let complaints = tasks.spawn(overhear(stderr));
         let mut pouring = Box::pin(intake::pour(request, stdin, self.bounds).fuse());
         let mut interrupted = Box::pin(interruption(&answer, settings, tasks));
+        // One for all that follows: what it says depends on when it was first asked.
+        let mut exhausted = Box::pin(exhaustion(self.hold.as_ref()).fuse());
         let mut said = 0;
         let stop = tokio::select! {
             stop = deliver(&mut stdout, &answer, self.bounds.idle_max, &mut said) => stop,
             broken = broken(&mut pouring) => Stop::Broken(broken),
             stop = &mut interrupted => stop,
+            stop = term_end(self.hold.as_ref(), self.claim.as_ref(), &mut exhausted) => stop,
         };
         if stop == Stop::Said && !pouring.is_terminated() {
             // Git wants no more, but the client still sends, and reads the answer only when it has sent everything.
             tokio::select! {
                 _ = &mut pouring => {}
                 _ = &mut interrupted => {}
+                _ = term_end(self.hold.as_ref(), None, &mut exhausted) => {}
             }
         }
         // With this git's input ends.
         drop(pouring);
         let end = if stop == Stop::Said {
-            within(settings.finish_max, &mut process).await
-        } else if self.claim.as_ref().is_none_or(Claim::revoke) {
-            refuse(&answer, stop, self.bounds.bytes_max).await;
+            within(limit(settings, tasks, &mut exhausted), &mut process).await
+        } else if stop == Stop::Overdue {
+            within(std::future::ready(()), &mut process).await
+        } else if stop == Stop::Deposed || self.claim.as_ref().is_none_or(Claim::revoke) {
+            refuse(&answer, stop, &self.bounds, tasks).await;
             end(&mut process, &mut stdout, self.claim.is_some()).await
         } else {
             tracing::info!(?stop, "the push goes on without its client: its hooks have begun");
-            let closing = stop == Stop::Closing;
-            let time_max = if closing { BUDGET.max(settings.drain_max) } else { settings.finish_max };
-            finish(&mut process, &mut stdout, time_max).await
+            finish(&mut process, &mut stdout, limit(settings, tasks, &mut exhausted)).await
         };
+        drop(exhausted);
         let complaint = tokio::time::timeout(COMPLAINT_WAIT, complaints).await;
         let complaint = complaint.ok().and_then(Result::ok).unwrap_or_default();
         let complaint = self.redactor.redact_bytes(&complaint);
@@ -110,7 +125,7 @@ impl Exchange {
             // Nothing has been answered yet, so it can still be told properly.
             let _ = answer.send(Err(Refusal::Internal)).await;
         }
-        drop((self.slot, self.claim));
+        drop((self.slot, self.claim, self.hold));
     }
 }
 
@@ -127,6 +142,39 @@ async fn broken(pouring: impl Future<Output = Result<(), Broken>>) -> Broken {
     match pouring.await {
         Ok(()) => std::future::pending().await,
         Err(broken) => broken,
+    }
+}
+
+/// Ends when the term of a push does: at once if the push can be taken back, else when it has had its time.
+async fn term_end(hold: Option<&Hold>, claim: Option<&Claim>, exhausted: impl Future<Output = ()>) -> Stop {
+    let Some(hold) = hold else { return std::future::pending().await };
+    hold.stopping().await;
+    if claim.is_none_or(Claim::revoke) {
+        return Stop::Deposed;
+    }
+    exhausted.await;
+    Stop::Overdue
+}
+
+/// Ends when the term of a push has waited for it long enough.
+async fn exhaustion(hold: Option<&Hold>) {
+    match hold {
+        Some(hold) => hold.exhausted(BUDGET).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends when a push that may not be killed has had its time, of which there is less once this process is to stop or the
+/// term of the push ends.
+async fn limit(settings: &Settings, tasks: &Tasks, exhausted: impl Future<Output = ()>) {
+    let closing = async {
+        tasks.stopping().cancelled().await;
+        tokio::time::sleep(BUDGET.max(settings.drain_max)).await;
+    };
+    tokio::select! {
+        () = tokio::time::sleep(settings.finish_max) => {}
+        () = closing => {}
+        () = exhausted => {}
     }
 }
 
@@ -168,14 +216,18 @@ async fn deliver(
 }
 
 /// Tells a client that is still there why it is not served.
-async fn refuse(answer: &Sender<Piece>, stop: Stop, bytes_max: u64) {
+async fn refuse(answer: &Sender<Piece>, stop: Stop, bounds: &Bounds, tasks: &Tasks) {
     let refusal = match stop {
-        Stop::Broken(Broken::TooLarge) => Refusal::TooLarge { bytes_max },
+        Stop::Broken(Broken::TooLarge) => Refusal::TooLarge { bytes_max: bounds.bytes_max },
+        Stop::Broken(Broken::TooManyRefs) => Refusal::TooManyRefs { bytes_max: bounds.opening_bytes_max },
         Stop::Broken(Broken::Slow) => Refusal::TooSlow,
         Stop::Broken(Broken::Garbled) => Refusal::Malformed("the body is not what its encoding says"),
         Stop::Late => Refusal::TooLate,
-        Stop::Closing => Refusal::Closing,
-        Stop::Said | Stop::Gone | Stop::Broken(Broken::Gone) => return,
+        Stop::Deposed if !tasks.stopping().is_cancelled() => {
+            Refusal::Denied(Denied::NotLeader { leader: None, retry_after: DEPOSED_RETRY_AFTER })
+        }
+        Stop::Closing | Stop::Deposed => Refusal::Closing,
+        Stop::Said | Stop::Gone | Stop::Overdue | Stop::Broken(Broken::Gone) => return,
     };
     // A client that takes nothing is not waited for.
     let _ = answer.send_timeout(Err(refusal), GRACE).await;
@@ -185,32 +237,37 @@ async fn refuse(answer: &Sender<Piece>, stop: Stop, bytes_max: u64) {
 /// makes it leave behind.
 async fn end(process: &mut Process, stdout: &mut ChildStdout, is_push: bool) -> Option<End> {
     if is_push {
-        return finish(process, stdout, GRACE).await;
+        return finish(process, stdout, tokio::time::sleep(GRACE)).await;
     }
     process.terminate(GRACE).await.ok().map(End::from)
 }
 
 /// Waits for the end of a push that may not be killed, and lets nobody wait for its words.
-async fn finish(process: &mut Process, stdout: &mut ChildStdout, finish_max: Duration) -> Option<End> {
+async fn finish(
+    process: &mut Process,
+    stdout: &mut ChildStdout,
+    limit: impl Future<Output = ()>,
+) -> Option<End> {
     let mut nowhere = tokio::io::sink();
     let drained = async {
         let _ = tokio::io::copy(stdout, &mut nowhere).await;
+        std::future::pending().await
     };
-    let (end, ()) = tokio::join!(within(finish_max, process), async {
-        let _ = tokio::time::timeout(finish_max, drained).await;
-    });
-    end
+    tokio::select! {
+        end = within(limit, process) => end,
+        never = drained => never,
+    }
 }
 
 /// Waits for the end of git, and ends it when it takes too long.
-async fn within(time_max: Duration, process: &mut Process) -> Option<End> {
-    match tokio::time::timeout(time_max, process.wait()).await {
-        Ok(status) => status.ok().map(End::from),
-        Err(_) => {
-            let _ = process.terminate(GRACE).await;
-            Some(End::TimedOut)
-        }
+async fn within(limit: impl Future<Output = ()>, process: &mut Process) -> Option<End> {
+    tokio::select! {
+        biased;
+        status = process.wait() => return status.ok().map(End::from),
+        () = limit => {}
     }
+    let _ = process.terminate(GRACE).await;
+    Some(End::TimedOut)
 }
 
 /// The end of what git complains about. Read to the last, or a full pipe would stop git.

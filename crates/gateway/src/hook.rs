@@ -43,8 +43,8 @@ pub const QUARANTINE: [&str; 2] = ["GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT
 
 /// What hooks are told begins so.
 const OURS: &str = "STARGATE_";
-/// Characters of the pusher's name that hooks are told.
-const PUSHER_CHARS_MAX: usize = 200;
+/// Bytes of the pusher's name that hooks are told: no more than the store takes.
+const PUSHER_BYTES_MAX: usize = 200;
 /// Bytes of one line of a hook's input at most: two ids, a ref, two spaces, a line feed.
 const LINE_BYTES_MAX: u64 = 2048;
 
@@ -121,7 +121,9 @@ pub(crate) fn check_environment(told: &[(OsString, OsString)]) -> Result<()> {
 
 /// A name as it may stand in an environment variable and a log: without control characters, and not too long.
 fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(PUSHER_CHARS_MAX).collect()
+    let mut plain: String = text.chars().filter(|c| !c.is_control()).take(PUSHER_BYTES_MAX).collect();
+    plain.truncate(plain.floor_char_boundary(PUSHER_BYTES_MAX));
+    plain
 }
 
 /// One ref that a push moves.
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_a_hook_is_told_it_reads_again() {
-        let admission = Admission { pusher: Some("A\nB\0".into()), epoch: Some(7) };
+        let admission = Admission { pusher: Some("A\nB\0".into()), epoch: Some(7), hold: None };
         let repo = RepoName::parse("team/tools").unwrap();
         let told = [("STARGATE_HOME".into(), "/h".into())];
         check_environment(&told).unwrap();
@@ -265,6 +267,13 @@ mod tests {
         assert_eq!((context.request_id.as_deref(), context.claim), (Some("r"), Some("/c".into())));
         assert!(env.contains(&told[0]));
         assert!(check_environment(&[("LD_PRELOAD".into(), "x".into())]).is_err());
+    }
+
+    #[test]
+    fn a_long_name_is_cut_where_the_store_would_refuse_it() {
+        assert_eq!(plain(&"a".repeat(300)), "a".repeat(200));
+        assert_eq!(plain(&"é".repeat(200)), "é".repeat(100));
+        assert_eq!(plain(&format!("a{}", "é".repeat(200))), format!("a{}", "é".repeat(99)));
     }
 
     #[test]

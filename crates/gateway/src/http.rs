@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::exchange::{CHUNKS_MAX, Exchange, Piece};
 use crate::gate::{Access, Admission, Credentials, Denied, Gate};
 use crate::hook;
-use crate::intake::{self, Bounds, Broken};
+use crate::intake::{self, Bounds};
 use crate::pkt;
 use crate::refusal::Refusal;
 use crate::repositories::Repositories;
@@ -77,6 +77,8 @@ impl Gateway {
     ) -> Result<Self> {
         settings.check()?;
         hook::check_environment(&hook_environment)?;
+        // A root that pushes could not be served from is told now.
+        repositories.push_settings(settings.push_bytes_max)?;
         let slots = Slots::new(&settings);
         Ok(Self(Arc::new(Inner { repositories, gate, settings, slots, tasks, hook_environment })))
     }
@@ -136,11 +138,11 @@ impl Inner {
         };
         let session = self.start(&wanted, &repo, protocol, &env)?;
         let redactor = self.repositories.git().redactor().clone();
-        let exchange = Exchange { session, claim, slot, bounds, redactor };
-        let chunks: futures::stream::BoxStream<'static, Result<Bytes, Broken>> = match wanted.step {
+        let exchange = Exchange { session, claim, hold: admission.hold, slot, bounds, redactor };
+        let chunks = match wanted.step {
             // Such a request has no body, and git reads none.
             Step::Advertise => futures::stream::empty().boxed(),
-            Step::Exchange => intake::chunks(body, encoding).boxed(),
+            Step::Exchange => intake::lingering(body, encoding, &self.tasks),
         };
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
         let this = Arc::clone(self);
@@ -163,11 +165,11 @@ impl Inner {
     }
 
     fn bounds(&self, service: Service) -> Bounds {
-        let bytes_max = match service {
-            Service::UploadPack => self.settings.fetch_request_bytes_max,
-            Service::ReceivePack => self.settings.push_bytes_max,
+        let (bytes_max, opening_bytes_max) = match service {
+            Service::UploadPack => (self.settings.fetch_request_bytes_max, u64::MAX),
+            Service::ReceivePack => (self.settings.push_bytes_max, pkt::REFS_BYTES_MAX),
         };
-        Bounds { bytes_max, idle_max: self.settings.idle_max }
+        Bounds { bytes_max, opening_bytes_max, idle_max: self.settings.idle_max }
     }
 
     fn claim(&self, wanted: &Wanted) -> Result<Option<Claim>, Refusal> {
@@ -186,8 +188,10 @@ impl Inner {
     ) -> Result<stargate_git::Session, Refusal> {
         let settings = match wanted.service {
             Service::UploadPack => Vec::new(),
-            // The same bound once more, so that git stops before it has written more than that.
-            Service::ReceivePack => vec![format!("receive.maxInputSize={}", self.settings.push_bytes_max)],
+            Service::ReceivePack => {
+                let settings = self.repositories.push_settings(self.settings.push_bytes_max);
+                settings.map_err(|error| internal(&error))?
+            }
         };
         let advertise = wanted.step == Step::Advertise;
         let serve = Serve {

@@ -44,7 +44,7 @@ mod slots;
 pub mod ssh;
 
 pub use error::{Error, Result};
-pub use gate::{Access, Admission, Credentials, Denied, Gate};
+pub use gate::{Access, Admission, Credentials, Denied, Gate, Hold};
 pub use http::Gateway;
 pub use name::RepoName;
 pub use refusal::LEADER_HEADER;

@@ -30,6 +30,8 @@ pub(crate) enum Refusal {
     MediaType(&'static str),
     /// More bytes than are taken, after unpacking.
     TooLarge { bytes_max: u64 },
+    /// More bytes of refs than are taken in one push.
+    TooManyRefs { bytes_max: u64 },
     /// The client took too long to send.
     TooSlow,
     /// It took longer than a fetch or push may.
@@ -50,13 +52,16 @@ impl Refusal {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. } | Self::TooManyRefs { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::TooLate => StatusCode::GATEWAY_TIMEOUT,
             Self::Busy { .. } | Self::Closing => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Denied(denied) => match denied {
-                Denied::Unauthenticated => StatusCode::UNAUTHORIZED,
+                Denied::Unauthenticated
+                | Denied::UnknownToken
+                | Denied::ExpiredToken
+                | Denied::RevokedToken => StatusCode::UNAUTHORIZED,
                 Denied::Forbidden(_) => StatusCode::FORBIDDEN,
                 Denied::NotFound => StatusCode::NOT_FOUND,
                 Denied::NotLeader { .. } | Denied::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -69,13 +74,15 @@ impl Refusal {
             Self::Malformed(_) => "BAD_REQUEST",
             Self::Method => "METHOD_NOT_ALLOWED",
             Self::MediaType(_) => "UNSUPPORTED_MEDIA_TYPE",
-            Self::TooLarge { .. } => "BODY_TOO_LARGE",
+            Self::TooLarge { .. } | Self::TooManyRefs { .. } => "BODY_TOO_LARGE",
             Self::TooSlow => "REQUEST_TIMEOUT",
             Self::TooLate => "TIMEOUT",
             Self::Busy { .. } | Self::Closing => "BUSY",
             Self::Internal => "INTERNAL",
             Self::Denied(denied) => match denied {
-                Denied::Unauthenticated => "UNAUTHENTICATED",
+                Denied::Unauthenticated | Denied::UnknownToken => "UNAUTHENTICATED",
+                Denied::ExpiredToken => "TOKEN_EXPIRED",
+                Denied::RevokedToken => "TOKEN_REVOKED",
                 Denied::Forbidden(_) => "FORBIDDEN",
                 Denied::NotFound => "NOT_FOUND",
                 Denied::NotLeader { .. } => "NOT_LEADER",
@@ -89,15 +96,27 @@ impl Refusal {
             Self::Malformed(problem) | Self::MediaType(problem) => (*problem).to_owned(),
             Self::Method => "this route has no such method".to_owned(),
             Self::TooLarge { bytes_max } => {
-                format!("more than {bytes_max} bytes are not taken in one request")
+                format!(
+                    "more than {bytes_max} bytes are not taken in one request; git.max_push bounds a push, \
+                     git.max_fetch_request what a fetch asks for"
+                )
+            }
+            Self::TooManyRefs { bytes_max } => {
+                format!("the list of refs is longer than {bytes_max} bytes; push fewer of them at once")
             }
             Self::TooSlow => "the request did not arrive in time".to_owned(),
             Self::TooLate => "it took longer than a fetch or push may".to_owned(),
             Self::Closing => "this node is about to stop; try again in a moment".to_owned(),
-            Self::Busy { .. } => "too many fetches or pushes at once; try again in a moment".to_owned(),
+            Self::Busy { .. } => {
+                "too many fetches or pushes at once (git.max_fetches, git.max_pushes); try again in a moment"
+                    .to_owned()
+            }
             Self::Internal => "the server failed; its log has the request id".to_owned(),
             Self::Denied(denied) => match denied {
                 Denied::Unauthenticated => "give a token as the password".to_owned(),
+                Denied::UnknownToken => "the token is not known".to_owned(),
+                Denied::ExpiredToken => "the token has expired; ask for a new one".to_owned(),
+                Denied::RevokedToken => "the token was revoked; ask for a new one".to_owned(),
                 Denied::Forbidden(problem) | Denied::Unavailable { problem, .. } => problem.clone(),
                 Denied::NotFound => "no such repository".to_owned(),
                 Denied::NotLeader { leader: Some(leader), .. } => {
@@ -141,7 +160,8 @@ impl IntoResponse for Refusal {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
         }
         match &self {
-            Self::Denied(Denied::Unauthenticated) => {
+            // git asks its user again, and has its helper forget what was refused.
+            _ if self.status() == StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"stargate\""));
             }
             Self::Denied(Denied::NotLeader { leader: Some(leader), .. }) => {
@@ -171,10 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_client_without_credentials_is_asked_for_some() {
+    fn only_a_client_without_good_credentials_is_asked_for_some() {
         let asked =
             |denied: Denied| Refusal::from(denied).into_response().headers().contains_key(WWW_AUTHENTICATE);
-        assert!(asked(Denied::Unauthenticated));
+        for none in
+            [Denied::Unauthenticated, Denied::UnknownToken, Denied::ExpiredToken, Denied::RevokedToken]
+        {
+            assert!(asked(none));
+        }
         assert!(!asked(Denied::Forbidden("no".into())));
         assert!(!asked(Denied::NotFound));
     }

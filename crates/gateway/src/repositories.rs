@@ -4,7 +4,9 @@
 //! root/tools.git, root/team/tools.git    what is served
 //! root/.new/                             being made; gets its name when it is whole and on disk
 //! root/.trash/<time>-<random>/           removed; nothing here is ever deleted by us
+//! root/.hooks/<command>/                 the hooks of every push that is served (shim.rs)
 //! root/.pushes/                          one empty file for each running push (claim.rs)
+//! root/.turns/                           one file for each connection that may be served at once (ssh/turn.rs)
 //! ```
 //!
 //! Names begin with a letter or digit, so none of ours can be asked for. Links are not followed: what is served lies
@@ -18,7 +20,7 @@ use std::time::Duration;
 use stargate_base::{clock, durable};
 use stargate_git::{Git, Init, RefName, RepoDir};
 
-pub use self::shim::{HOOKS, HookCommand};
+pub use self::shim::{HOOKS, HookCommand, KEPT_SUFFIX};
 use crate::error::{Error, Result};
 use crate::name::{COMPONENTS_MAX, RepoName, SUFFIX};
 
@@ -27,7 +29,9 @@ pub const REPOSITORIES_MAX: usize = 100_000;
 
 const NEW: &str = ".new";
 const TRASH: &str = ".trash";
+const SERVED_HOOKS: &str = ".hooks";
 const PUSHES: &str = ".pushes";
+const TURNS: &str = ".turns";
 
 /// When something in `.new` or `.pushes` cannot belong to anybody any more.
 const LEFT_OVER_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -36,7 +40,9 @@ const LEFT_OVER_AGE: Duration = Duration::from_secs(24 * 3600);
 ///
 /// - `core.fsync`: git's default leaves loose objects and refs to the system; an accepted push could be lost with the
 ///   power (INV-1).
-/// - `allowAnySHA1InWant`: what no ref reaches is nobody's to fetch.
+/// - `allowAnySHA1InWant`: who knows the id of an object that no ref reaches cannot fetch it, with protocol 0 and 1. In
+///   protocol 2 git serves any object that is there, and knows no setting against it: what must not be read any more has
+///   to be pruned (`git gc --prune=now`).
 const CONFIGURATION: &str = "\
 [core]
 \tfsync = committed,reference
@@ -52,6 +58,13 @@ const CONFIGURATION: &str = "\
 \tallowAnySHA1InWant = false
 ";
 
+/// The part of it without which a push is not safe.
+const PUSH_SETTINGS: [&str; 3] =
+    ["core.fsync=committed,reference", "receive.fsckObjects=true", "receive.advertiseAtomic=true"];
+
+/// How git begins the names of directories in which the objects of a push wait until it is accepted.
+const QUARANTINES: [&str; 2] = ["tmp_objdir-incoming-", "incoming-"];
+
 /// The repositories below one root.
 #[derive(Debug, Clone)]
 pub struct Repositories {
@@ -66,7 +79,7 @@ impl Repositories {
     pub fn open(root: &Path, git: Git, hooks: HookCommand) -> Result<Self> {
         durable::create_dirs(root).map_err(Error::io("make", root))?;
         let root = root.canonicalize().map_err(Error::io("find", root))?;
-        for name in [NEW, TRASH, PUSHES] {
+        for name in [NEW, TRASH, SERVED_HOOKS, PUSHES, TURNS] {
             let path = root.join(name);
             durable::create_dirs(&path).map_err(Error::io("make", &path))?;
         }
@@ -80,9 +93,35 @@ impl Repositories {
         &self.git
     }
 
+    /// What git is told for a push, as `name=value`, whatever the configuration of the repository says: one that was
+    /// brought here from elsewhere has neither our hooks nor our settings.
+    pub(crate) fn push_settings(&self, push_bytes_max: u64) -> Result<Vec<String>> {
+        let hooks = self.hooks.directory(&self.root.join(SERVED_HOOKS))?;
+        let mut settings: Vec<String> = PUSH_SETTINGS.map(str::to_owned).to_vec();
+        settings.push(format!("core.hooksPath={}", hooks.display()));
+        // The bound of the body once more, so that git stops before it has written more than that.
+        settings.push(format!("receive.maxInputSize={push_bytes_max}"));
+        Ok(settings)
+    }
+
     /// Where the claims of running pushes are.
     pub(crate) fn pushes(&self) -> PathBuf {
         self.root.join(PUSHES)
+    }
+
+    /// Where SSH connections take turns.
+    pub(crate) fn turns(&self) -> PathBuf {
+        self.root.join(TURNS)
+    }
+
+    /// Removes what pushes that were killed with all their processes have left behind: git tidies up after itself, but
+    /// not after SIGKILL.
+    pub fn sweep_quarantines(&self) {
+        for name in self.list().unwrap_or_default() {
+            sweep_if(&name.path(&self.root).join("objects"), |name| {
+                QUARANTINES.iter().any(|prefix| name.starts_with(prefix))
+            });
+        }
     }
 
     /// A repository by its name.
@@ -134,12 +173,14 @@ impl Repositories {
         let path = dir.join("config");
         let written = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         std::fs::write(&path, written + CONFIGURATION).map_err(Error::io("write", &path))?;
+        // git may have put some there from a template of the system.
         self.hooks.install(dir)?;
         sync_tree(dir).map_err(Error::io("sync", dir))
     }
 
-    /// Writes the hooks of a repository anew, for a binary that has moved.
-    pub fn install_hooks(&self, name: &RepoName) -> Result<()> {
+    /// Writes the hooks of a repository anew, for a binary that has moved. The answer is where hooks of others are kept
+    /// that were there.
+    pub fn install_hooks(&self, name: &RepoName) -> Result<Vec<PathBuf>> {
         self.hooks.install(self.find(name)?.path())
     }
 
@@ -170,7 +211,14 @@ impl Repositories {
                     names.push(name);
                 }
             } else if depth < COMPONENTS_MAX {
-                self.list_below(&entry.path(), &format!("{text}/"), depth + 1, names)?;
+                match self.list_below(&entry.path(), &format!("{text}/"), depth + 1, names) {
+                    // Removed meanwhile, or not ours to read: the others are served all the same.
+                    Err(error @ Error::Io { .. }) => {
+                        let cause = std::error::Error::source(&error).map(ToString::to_string);
+                        tracing::warn!(%error, cause, "some repositories cannot be listed");
+                    }
+                    listed => listed?,
+                }
             }
         }
         Ok(())
@@ -192,8 +240,13 @@ impl Repositories {
 
 /// Removes what processes that died have left behind.
 fn sweep(dir: &Path) {
+    sweep_if(dir, |_| true);
+}
+
+/// The same of some names only.
+fn sweep_if(dir: &Path, is_ours: impl Fn(&str) -> bool) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&is_ours)) {
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         let modified = modified.ok().and_then(|time| jiff::Timestamp::try_from(time).ok());
         let age = modified.map(|time| clock::wall().duration_since(time));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::process::Spec;
+use crate::process::{GRACE, Spec};
 use crate::protocols::Protocols;
 use crate::redact::Redactor;
 use crate::repo::RepoDir;
@@ -20,8 +20,9 @@ pub(crate) const SHORT_BYTES_MAX: usize = 64 << 10;
 
 /// A home in which nothing can be found or made: no `.gitconfig`, no `.netrc`.
 const NO_HOME: &str = "/dev/null";
-/// The oldest git that all commands here work with.
-const OLDEST: Version = Version { major: 2, minor: 34 };
+/// The oldest git that all commands here work with: it is the first to know `core.fsync`, without which what a push was
+/// told to be accepted can be lost with the power.
+const OLDEST: Version = Version { major: 2, minor: 36 };
 
 /// The git program, what it may reach and how it proves who it is. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -115,6 +116,9 @@ impl Git {
             ("GIT_TERMINAL_PROMPT".into(), "0".into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
             ("GIT_CONFIG_GLOBAL".into(), "/dev/null".into()),
+            // Whoever may push could put a commit in the place of another (`refs/replace/…`), and what is no descendant
+            // would look like one: here, to the hooks, and to a push to a remote.
+            ("GIT_NO_REPLACE_OBJECTS".into(), "1".into()),
             ("GIT_ALLOW_PROTOCOL".into(), self.protocols.allowed().into()),
         ];
         if let Some(repo) = repo {
@@ -172,8 +176,8 @@ impl Git {
             ["core.askPass=", "core.hooksPath=/dev/null", "http.lowSpeedLimit=1000", "gc.auto=0"]
                 .map(str::to_owned),
         );
-        // Ends by itself what a killed worker left behind; a running worker ends it at the same time.
-        settings.push(format!("http.lowSpeedTime={}", bounds.time.as_secs().max(1)));
+        // Ends by itself what a killed worker left behind; a running worker ends it before.
+        settings.push(format!("http.lowSpeedTime={}", (bounds.time + GRACE).as_secs()));
         let mut spec = self.spec(Some(repo), &settings, args);
         spec.env.extend(self.credentials.environment());
         run(operation, &spec, b"", bounds, &self.redactor).await

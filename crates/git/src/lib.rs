@@ -44,7 +44,7 @@ pub use porcelain::{Flag, Line};
 pub use process::Process;
 pub use protocols::Protocols;
 pub use push::{Lease, Push, PushAnswer, Update};
-pub use query::{Aside, Refs};
+pub use query::{Aside, Refs, has_secret};
 pub use redact::Redactor;
 pub use repo::RepoDir;
 pub use run::{Answer, End};

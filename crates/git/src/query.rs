@@ -145,11 +145,29 @@ impl Git {
         Ok(connected.then_some(commits))
     }
 
-    /// The URL that pushes to a remote go to, without user and password. Nothing if there is no such remote.
+    /// The URL of a remote, without the user. Nothing if there is no such remote.
+    ///
+    /// A remote that is asked at one place and pushed to at another is refused: what was found there would be taken for
+    /// what was pushed. So is a URL that holds a secret, or may: git would show it to whoever lists processes (INV-8).
     pub async fn remote_url(&self, repo: &RepoDir, remote: &RemoteName) -> Result<Option<String>> {
-        let args = ["remote", "get-url", "--push", "--", remote.as_str()];
+        let Some(asked) = self.urls(repo, &["--all", "--", remote.as_str()]).await? else { return Ok(None) };
+        let pushed_to = self.urls(repo, &["--push", "--all", "--", remote.as_str()]).await?;
+        let problem = if pushed_to.as_ref() != Some(&asked) {
+            "has one URL for fetching and another for pushing; remove its pushurl"
+        } else if asked.lines().count() != 1 {
+            "has several URLs; leave it one"
+        } else if has_secret(&asked) {
+            "has a user or a password in its URL; write them as mirror.username and mirror.token"
+        } else {
+            return Ok(Some(self.redactor().redact(asked.trim())));
+        };
+        Err(Error::invalid("url", format!("the remote {remote} of {} {problem}", repo.path().display())))
+    }
+
+    async fn urls(&self, repo: &RepoDir, args: &[&str]) -> Result<Option<String>> {
+        let args = ["remote", "get-url"].into_iter().chain(args.iter().copied());
         match self.local("remote", Some(repo), args).await {
-            Ok(answer) => Ok(Some(self.redactor().redact_bytes(&answer.stdout).trim().to_owned())),
+            Ok(answer) => Ok(Some(String::from_utf8_lossy(&answer.stdout).into_owned())),
             Err(Error::Failed { answer, .. }) if matches!(answer.end, End::Exited(2 | 128)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -192,6 +210,13 @@ impl Git {
         expect_success("fetch", timeout, answer)?;
         Ok(Aside { git, _dir: dir })
     }
+}
+
+/// Whether a URL names a password, or over http a user, which is where some servers want their tokens.
+pub fn has_secret(url: &str) -> bool {
+    let Ok(url) = url::Url::parse(url.trim()) else { return false };
+    let is_http = matches!(url.scheme(), "http" | "https");
+    url.password().is_some() || (is_http && !url.username().is_empty())
 }
 
 /// Objects of a remote beside those of the repository.

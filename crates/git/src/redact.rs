@@ -64,9 +64,9 @@ impl std::fmt::Debug for Redactor {
 /// `scheme://user:password@host` becomes `scheme://***@host`; so does a user alone, which may be a token. git also
 /// writes `user:password@host` without a scheme.
 fn hide_user_info(text: &str) -> String {
-    let separates = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '<' | '>');
     let mut shown = String::with_capacity(text.len());
-    for word in text.split_inclusive(separates) {
+    // Nothing but white space ends a URL: a password may hold quotes.
+    for word in text.split_inclusive(char::is_whitespace) {
         hide_in_word(word, &mut shown);
     }
     shown
@@ -104,10 +104,12 @@ mod tests {
     fn known_secrets_and_passwords_in_urls_are_taken_out() {
         let redactor = Redactor::new([Secret::new("ghp_canary"), Secret::new("ghp_canary_longer/x")]);
         let text = "a ghp_canary b ghp_canary_longer/x c ghp_canary_longer%2Fx \
-                    fatal: unable to access 'https://me:p@ss@host/x.git/': no; git://tok@h/y ssh://h/z look up me:pw@h:1";
+                    fatal: unable to access 'https://me:p@ss@host/x.git/': no; git://tok@h/y ssh://h/z look up me:pw@h:1 \
+                    url=\"https://bob:one'two\"three<four@h/x\"";
         assert_eq!(
             redactor.redact(text),
-            "a *** b *** c *** fatal: unable to access 'https://***@host/x.git/': no; git://***@h/y ssh://h/z look up ***@h:1"
+            "a *** b *** c *** fatal: unable to access 'https://***@host/x.git/': no; git://***@h/y ssh://h/z look up ***@h:1 \
+             url=\"https://***@h/x\""
         );
         assert!(!format!("{redactor:?}").contains("canary"));
     }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::process::{GRACE, Process, Spec};
+use crate::process::{GRACE, Spec, start};
 use crate::redact::Redactor;
 
 /// How much of what git writes to stderr is kept: its end.
@@ -91,7 +91,7 @@ pub(crate) async fn run(
     bounds: Bounds,
     redactor: &Redactor,
 ) -> Result<Answer> {
-    let mut process = Process::start(spec)?;
+    let mut process = start(spec)?;
     let (stdin, stdout, stderr) =
         (process.child.stdin.take(), process.child.stdout.take(), process.child.stderr.take());
     let exited = CancellationToken::new();
@@ -276,7 +276,7 @@ mod tests {
              while :; do sleep 600; done",
             note.display()
         );
-        let bounds = Bounds { time: Duration::from_secs(1), ..BOUNDS };
+        let bounds = Bounds { time: Duration::from_secs(4), ..BOUNDS };
         let answer = run("x", &shell(&script), b"", bounds, &Redactor::default()).await.unwrap();
         assert_eq!(answer.end, End::TimedOut);
         let pids = std::fs::read_to_string(&note).unwrap();

@@ -7,7 +7,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use crate::error::{Error, Result};
 use crate::git::Git;
-use crate::process::Process;
+use crate::process::{Process, start};
 use crate::repo::RepoDir;
 use crate::run::End;
 
@@ -114,7 +114,7 @@ impl Git {
         if let Some(protocol) = serve.protocol.filter(|text| is_protocol(text)) {
             spec.env.push(("GIT_PROTOCOL".into(), protocol.into()));
         }
-        let mut process = Process::start(&spec)?;
+        let mut process = start(&spec)?;
         let child = &mut process.child;
         let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let Some(((stdin, stdout), stderr)) = pipes else {

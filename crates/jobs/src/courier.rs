@@ -5,8 +5,8 @@
 //! that nobody entered. Answers mean what they mean for the kind [`http`](crate::http).
 //!
 //! A hook with a `secret_ref` is signed as that kind signs, with the secret that the program knows by this name. A
-//! secret that is not there fails the delivery: sent without a signature it would be taken for a forgery, or worse,
-//! for good. Failures hold neither a secret nor the path of the address.
+//! secret that is not there fails the delivery ([`SECRET_MISSING`]): sent without a signature it would be taken for a
+//! forgery, or worse, for good. Failures hold neither a secret nor the path of the address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response};
 use stargate_base::{ErrorClass, Secret, clock};
 use stargate_queue::handler::Failure;
+use stargate_repo::handlers::DELIVER_TIMEOUT;
 use stargate_repo::{Courier, Delivery};
 use url::Url;
 
@@ -23,9 +24,14 @@ use crate::clip::SSRF_BLOCKED;
 use crate::fetch::{Reach, is_blocked};
 use crate::http::{ConfigError, Verdict, client_builder, origin, refused, signature, unreachable, verdict};
 
-/// How long a hook's server may take by default, from the name service to the end of its answer. Shorter than the
-/// timeout of the job, so that the failure tells which server it was.
+/// The secret that a hook is to be signed with is not in the configuration of the worker.
+pub const SECRET_MISSING: &str = "SECRET_MISSING";
+
+/// How long a hook's server may take by default, from the name service to the end of its answer.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest it can be given. Shorter than the timeout of the job, so that the failure tells which server it was.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(50);
+const _: () = assert!(TIMEOUT_MAX.as_secs() + 5 <= DELIVER_TIMEOUT.as_secs(), "the job must not end first");
 
 /// Finds the secret behind a `secret_ref`.
 pub type Secrets = Arc<dyn Fn(&str) -> Option<Secret> + Send + Sync>;
@@ -37,11 +43,13 @@ pub struct Settings {
     pub allow_private: bool,
     /// How long a server may take.
     pub timeout: Duration,
+    /// Deliveries at once: servers that keep us waiting must not have all the room that there is for jobs.
+    pub at_once: Option<usize>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { allow_private: false, timeout: TIMEOUT }
+        Self { allow_private: false, timeout: TIMEOUT, at_once: None }
     }
 }
 
@@ -51,6 +59,7 @@ pub struct HttpCourier {
     client: Client,
     reach: Reach,
     secrets: Secrets,
+    at_once: Option<usize>,
 }
 
 impl std::fmt::Debug for HttpCourier {
@@ -63,7 +72,8 @@ impl HttpCourier {
     /// A courier that asks `secrets` for what a `secret_ref` names, anew for each delivery.
     pub fn new(settings: &Settings, secrets: Secrets) -> Result<Self, ConfigError> {
         let reach = if settings.allow_private { Reach::Any } else { Reach::Public };
-        Self::reaching(reach, settings.timeout, secrets)
+        let courier = Self::reaching(reach, settings.timeout.min(TIMEOUT_MAX), secrets)?;
+        Ok(Self { at_once: settings.at_once, ..courier })
     }
 
     fn reaching(reach: Reach, timeout: Duration, secrets: Secrets) -> Result<Self, ConfigError> {
@@ -75,14 +85,21 @@ impl HttpCourier {
             .pool_max_idle_per_host(0)
             .build()
             .map_err(ConfigError::Client)?;
-        Ok(Self { client, reach, secrets })
+        Ok(Self { client, reach, secrets, at_once: None })
     }
 
     fn secret(&self, delivery: &Delivery) -> Result<Option<Secret>, Failure> {
         let Some(name) = &delivery.hook.hook.secret_ref else { return Ok(None) };
         // Anybody can sign with an empty secret.
         let found = (self.secrets)(name).filter(|secret| !secret.reveal().is_empty());
-        let missing = || Failure::fatal(format!("the secret {name} of hook {} is not set", delivery.hook.id));
+        let missing = || {
+            let message = format!(
+                "webhook {} is signed with the secret {name}, which this worker does not have under [webhooks.secrets]; \
+                 add it there, restart the worker, and retry the job",
+                delivery.hook.id
+            );
+            Failure::new(SECRET_MISSING, ErrorClass::Fatal, message)
+        };
         found.ok_or_else(missing).map(Some)
     }
 
@@ -131,22 +148,33 @@ impl Courier for HttpCourier {
         match verdict(response.status()) {
             // What the server says to it is of no use to anybody, and is not read.
             Verdict::Ok => Ok(()),
-            Verdict::Failed(code, class) => Err(refused(response, &origin, &hidden, code, class).await),
+            Verdict::Failed(code, class) => {
+                let is_redirect = response.status().is_redirection();
+                let mut failure = refused(response, &origin, &hidden, code, class).await;
+                if is_redirect {
+                    failure.error.message.push_str(", which is not followed; enter the address it leads to");
+                }
+                Err(failure)
+            }
         }
+    }
+
+    fn at_once(&self) -> Option<usize> {
+        self.at_once
     }
 }
 
 /// Where to send. It was checked when the hook was entered, by a version that may have been another.
 fn address(delivery: &Delivery) -> Result<Url, Failure> {
     let hook = &delivery.hook;
-    let wrong = |problem: String| Failure::invalid(format!("hook {}: {problem}", hook.id));
+    let wrong = |problem: String| Failure::invalid(format!("webhook {}: {problem}", hook.id));
     hook.hook.check().map_err(|error| wrong(error.to_string()))?;
     Url::parse(&hook.hook.url).map_err(|_| wrong("url is not an address".to_owned()))
 }
 
 fn blocked(origin: &str) -> Failure {
     let message = format!(
-        "{origin} leads to a private address, which is refused unless allow_private is set for webhooks"
+        "{origin} leads to a private address, which is refused unless webhooks.allow_private is true"
     );
     Failure::new(SSRF_BLOCKED, ErrorClass::ValidationFailure, message)
 }

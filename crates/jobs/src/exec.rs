@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::execution::{Execution, Reports, stopped};
 use crate::lines::{Said, Splitter};
 use crate::pipes::{Reader, overhear};
-use crate::process::{Pipes, Process, Spec, StartError};
+use crate::process::{self, Pipes, Process, Spec, StartError};
 use crate::trace::traceparent;
 
 /// The program failed.
@@ -114,7 +114,7 @@ impl Exec {
         execution: &Execution<'_>,
         reports: &R,
     ) -> HandlerResult {
-        let (process, pipes) = Process::start(spec).map_err(not_started)?;
+        let (process, pipes) = process::start(spec).map_err(not_started)?;
         supervise(process, pipes, execution, self.grace, reports).await?.into_result()
     }
 

@@ -282,6 +282,12 @@ impl Guard {
         self.stopping.clone()
     }
 
+    /// Cancelled when the term is over: at once with [`Guard::stopping`] if the lock is gone, a short while after it in an
+    /// orderly handover, which keeps the lock until the last guard is dropped.
+    pub fn over(&self) -> CancellationToken {
+        self.over.clone()
+    }
+
     /// Tells that the store has refused a write of this term: see [`Leadership::deposed`].
     pub fn deposed(&self) {
         self.leadership.deposed(self.epoch);

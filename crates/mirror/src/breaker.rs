@@ -1,15 +1,15 @@
 //! The breaker of a remote: while it cannot be reached, entries wait instead of being given up one by one.
 //!
 //! ```text
-//!            tries spent: outage, auth                 time for a probe
+//!            tries spent: away, or unclear             time for a probe
 //!  Closed ─────────────────────────────▶ Open ─────────────────────────▶ Probing
 //!     ▲                                    ▲                                │
 //!     │                                    └──── failed: wait longer ───────┤
 //!     └───────────────── something got through: the letters go back ────────┘
 //! ```
 //!
-//! Only the entry that opened it is dead-lettered. What is tried while probing is tried once and, if the remote is
-//! still away, stays where it is. Pure: the time comes from the caller.
+//! Only what opened it is dead-lettered: an entry, or those of one transaction. What is tried while probing is tried
+//! once and, if the remote is still away, stays where it is. Pure: the time comes from the caller.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use stargate_base::Backoff;
 pub const PROBES: Backoff =
     Backoff { first: Duration::from_secs(1), factor: 2.0, cap: Duration::from_secs(60), jitter: 0.0 };
 
-/// How many letters of an outage are remembered. One is made; more are found only after restarts of old versions.
+/// How many letters of an outage are remembered. An entry or a transaction makes them; what is more is requeued when
+/// refs are compared.
 const LETTERS_MAX: usize = 1000;
 
 /// Whether a remote can be reached, as far as we know.
@@ -109,12 +110,11 @@ impl Breaker {
         }
     }
 
-    /// The remote is away. `letter` is what was given up because of it, if something was.
-    pub fn failed(&mut self, now: Duration, letter: Option<String>) {
+    /// The remote is away. `letters` is what was given up because of it, if something was.
+    pub fn failed(&mut self, now: Duration, letters: Vec<String>) {
         self.failures = self.failures.saturating_add(1);
-        if self.letters.len() < LETTERS_MAX {
-            self.letters.extend(letter);
-        }
+        self.letters.extend(letters);
+        self.letters.truncate(LETTERS_MAX);
         self.state = State::Open { until: now + self.probes.base_delay(self.failures) };
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let mut now = s(0);
         let mut waits = Vec::new();
         for _ in 0..9 {
-            breaker.failed(now, None);
+            breaker.failed(now, Vec::new());
             let Leave::Wait(wait) = breaker.ask(now) else { panic!("not open") };
             waits.push(wait.as_secs());
             now += wait;
@@ -159,11 +159,12 @@ mod tests {
     #[test]
     fn what_was_given_up_goes_back_when_it_closes_and_only_once() {
         let mut breaker = Breaker::new(PROBES);
-        breaker.failed(s(0), Some("a".to_owned()));
-        breaker.failed(s(1), None);
-        assert_eq!(breaker.answered(), ["a"]);
+        breaker.failed(s(0), vec!["a".to_owned(), "b".to_owned()]);
+        assert_eq!(breaker.failures(), 1, "however many were given up together");
+        breaker.failed(s(1), Vec::new());
+        assert_eq!(breaker.answered(), ["a", "b"]);
         assert_eq!(breaker.state(), &State::Closed);
-        breaker.failed(s(9), None);
+        breaker.failed(s(9), Vec::new());
         assert_eq!(breaker.ask(s(9)), Leave::Wait(s(1)), "a new outage begins anew");
         assert!(breaker.answered().is_empty());
     }

@@ -1,8 +1,9 @@
 //! What an answer of git means for the entry that was pushed. Pure.
 //!
 //! git says per ref what became of it (exit code 1), or that it did not get that far (128), in words. The words are
-//! those of git itself, with `LC_ALL=C`, and of the common hosts; what is not known is taken for the kind that does the
-//! least harm: an unknown refusal concerns its ref, an unknown failure the whole remote.
+//! those of git itself, with `LC_ALL=C`, and of the common hosts. Each is the remote's (nobody gets through), the
+//! entry's own (the others go on), or unclear: it broke off in the middle, and only whether others get through tells
+//! whose fault that was. An unknown refusal is about its ref, an unknown failure is unclear.
 
 use stargate_git::{End, Flag, Line, PushAnswer, Update};
 
@@ -19,6 +20,8 @@ pub enum Outcome {
     Recheck,
     /// It did not end in time; nobody knows what became of it.
     TimedOut,
+    /// It broke off: because of what was sent, or because the remote cannot take anything.
+    Unclear,
     /// The remote cannot be reached, or not for the moment.
     Outage,
     /// The remote does not let us in.
@@ -41,6 +44,7 @@ impl Outcome {
             Self::AlreadyThere => "already-there",
             Self::Recheck => "recheck",
             Self::TimedOut => "timeout",
+            Self::Unclear => "unclear",
             Self::Outage => "outage",
             Self::Auth => "auth",
             Self::Policy => "rejected",
@@ -50,26 +54,41 @@ impl Outcome {
         }
     }
 
-    /// Whether all entries would fare the same, so that trying the next one is no use.
-    pub fn concerns_remote(self) -> bool {
-        matches!(self, Self::Outage | Self::Auth | Self::Config)
+    /// Whose fault a failure is.
+    pub fn blame(self) -> Blame {
+        match self {
+            Self::Outage | Self::Auth | Self::Config => Blame::Remote,
+            Self::Recheck | Self::TimedOut | Self::Unclear => Blame::Unclear,
+            Self::Done | Self::AlreadyThere | Self::Policy | Self::Diverged | Self::Local => Blame::Entry,
+        }
     }
 
     /// Whether the remote's refs tell more.
     pub fn asks(self) -> bool {
-        matches!(self, Self::Recheck | Self::TimedOut | Self::Diverged)
+        matches!(self, Self::Recheck | Self::TimedOut | Self::Unclear | Self::Diverged)
     }
 
     fn reason(self) -> Reason {
         match self {
             Self::TimedOut => Reason::Timeout,
-            Self::Outage | Self::Config => Reason::Outage,
+            Self::Outage | Self::Config | Self::Unclear => Reason::Outage,
             Self::Auth => Reason::Auth,
             Self::Diverged => Reason::Diverged,
             Self::Local => Reason::Local,
             Self::Done | Self::AlreadyThere | Self::Recheck | Self::Policy => Reason::Rejected,
         }
     }
+}
+
+/// Whose fault a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Blame {
+    /// The remote's: all entries would fare the same, so that trying the next one is no use.
+    Remote,
+    /// The entry's: others fare better.
+    Entry,
+    /// It shows when others are tried.
+    Unclear,
 }
 
 /// What an answer means, with what was said.
@@ -89,8 +108,11 @@ impl Verdict {
     /// What a dead letter says.
     pub fn reason(&self) -> Reason {
         // Nobody refused anything: our own git was killed or said nothing.
-        let silent = self.outcome == Outcome::Recheck && self.per_ref.is_empty();
-        if silent { Reason::Local } else { self.outcome.reason() }
+        match (self.outcome, self.per_ref.is_empty()) {
+            (Outcome::Recheck, true) => Reason::Local,
+            (Outcome::Unclear, false) => Reason::Rejected,
+            (outcome, _) => outcome.reason(),
+        }
     }
 
     /// One that comes from elsewhere than a push.
@@ -148,9 +170,8 @@ fn weight(outcome: &Outcome) -> u8 {
         Outcome::Policy => 0,
         Outcome::Diverged => 1,
         Outcome::Local => 2,
-        Outcome::Auth => 3,
-        Outcome::Outage => 4,
-        _ => 5,
+        Outcome::Unclear => 3,
+        _ => 4,
     }
 }
 
@@ -165,12 +186,18 @@ fn refusal(line: &Line, stderr: &str) -> Option<Outcome> {
         // Our side broke off in the middle of the pack.
         return Some(Outcome::Local);
     }
+    if reason.contains("unpacker error") && UNWANTED.iter().any(|words| stderr.contains(words)) {
+        return Some(Outcome::Policy);
+    }
     let table = if line.summary.contains("[rejected]") { &REFUSED_HERE[..] } else { &REFUSED_THERE[..] };
     let fits = |words: &[&str]| words.iter().any(|word| reason.contains(word));
     let known = table.iter().find(|(words, _)| fits(words));
     // hook declined, protected branch, hidden ref, funny name, and what we do not know.
     Some(known.map_or(Outcome::Policy, |(_, outcome)| *outcome))
 }
+
+/// What the other side says of objects that it never takes. If it has no room, it may have some for others.
+const UNWANTED: [&str; 2] = ["fsck error", "pack exceeds maximum allowed size"];
 
 /// What this side refuses, because of what the other side has said about its refs.
 const REFUSED_HERE: [(&[&str], Outcome); 3] = [
@@ -180,8 +207,8 @@ const REFUSED_HERE: [(&[&str], Outcome); 3] = [
     (&["needs force", "already exists"], Outcome::Local),
 ];
 
-/// What the other side refuses.
-const REFUSED_THERE: [(&[&str], Outcome); 6] = [
+/// What the other side refuses. What it says about a ref is not about others: also not that it is denied.
+const REFUSED_THERE: [(&[&str], Outcome); 5] = [
     (&["declined", "hidden ref", "protected"], Outcome::Policy),
     (&["non-fast-forward"], Outcome::Diverged),
     (
@@ -199,6 +226,7 @@ const REFUSED_THERE: [(&[&str], Outcome); 6] = [
         Outcome::Recheck,
     ),
     (
+        // An object that it never takes, or no room for any.
         &[
             "unpacker error",
             "Internal Server Error",
@@ -209,14 +237,16 @@ const REFUSED_THERE: [(&[&str], Outcome); 6] = [
             "unavailable",
             "unable to migrate objects",
         ],
-        Outcome::Outage,
+        Outcome::Unclear,
     ),
-    (&["ermission", "denied", "not authorized", "unauthorized"], Outcome::Auth),
     (&["missing necessary objects", "bad pack", "inconsistent"], Outcome::Local),
 ];
 
-/// Each list of words with what they mean; the first that fits counts.
-const FAILURES: [(&[&str], Outcome); 5] = [
+/// Each list of words with what they mean; the first that fits counts. What is certain comes first: ssh says "access
+/// rights" also when the connection broke.
+const FAILURES: [(&[&str], Outcome); 6] = [
+    (&BROKEN_OFF, Outcome::Unclear),
+    (&CONNECTION, Outcome::Outage),
     (
         &[
             "does not support --atomic",
@@ -251,52 +281,42 @@ const FAILURES: [(&[&str], Outcome); 5] = [
         ],
         Outcome::Auth,
     ),
-    (
-        // Before these: ssh says "access rights" also when the connection broke, so what is certain comes first.
-        &[
-            "bad object",
-            "missing object",
-            "is corrupt",
-            "object file",
-            "unable to read tree",
-            "pack-objects died",
-        ],
-        Outcome::Local,
-    ),
     (&["cannot lock ref", "Unable to create '", "reference already exists"], Outcome::Recheck),
-    (&[""], Outcome::Outage),
+    // Before anything was sent: servers that are down, rate limits, certificates.
+    (&["unable to access '"], Outcome::Outage),
 ];
 
-/// Words about objects of ours.
-const LOCAL: [&str; 6] =
-    ["bad object", "missing object", "is corrupt", "object file", "unable to read", "pack-objects died"];
+/// Words about objects of ours. A pack-objects that died may have been killed.
+const LOCAL: [&str; 5] = ["bad object", "missing object", "is corrupt", "object file", "unable to read"];
 
 /// Whether it is our side that complains about objects. What the other side says stands after `remote:`.
 fn is_ours(stderr: &str) -> bool {
-    let ours = stderr.lines().filter(|line| !line.starts_with("remote:"));
+    let ours = stderr.lines().filter(|line| !line.starts_with("remote:") && !line.contains("askpass"));
     ours.into_iter().any(|line| LOCAL.iter().any(|words| line.contains(words)))
 }
 
-/// Words of broken connections: they stand beside "make sure you have the correct access rights".
-const CONNECTION: [&str; 9] = [
+/// Words of connections that were not made.
+const CONNECTION: [&str; 7] = [
     "Could not resolve host",
     "Connection refused",
     "Connection timed out",
-    "Connection reset",
-    "Connection closed",
     "Network is unreachable",
     "No route to host",
     "Temporary failure in name resolution",
     "does not appear to be a git repository",
 ];
 
+/// Words of connections that broke while something was sent: HTTP answers to the pack itself (413, 500 and the like),
+/// and ends without a word. Some servers do that with what is too large for them.
+const BROKEN_OFF: [&str; 4] = ["RPC failed", "Connection reset", "Connection closed", "pack-objects died"];
+
 /// Why git did not get as far as refs.
 fn failure(stderr: &str) -> Outcome {
-    if CONNECTION.iter().any(|words| stderr.contains(words)) {
-        return Outcome::Outage;
+    if is_ours(stderr) {
+        return Outcome::Local;
     }
     let fits = |words: &[&str]| words.iter().any(|word| stderr.contains(word));
-    FAILURES.iter().find(|(words, _)| fits(words)).map_or(Outcome::Outage, |(_, outcome)| *outcome)
+    FAILURES.iter().find(|(words, _)| fits(words)).map_or(Outcome::Unclear, |(_, outcome)| *outcome)
 }
 
 /// What an error of another command than push means: the remote did not answer.

@@ -79,14 +79,19 @@ fn refusals_are_told_apart() {
             Outcome::Recheck,
         ),
         ("[remote rejected] (incorrect old value provided)", there, Outcome::Recheck),
-        ("[remote rejected] (unpacker error)", "[remote rejected] (unpacker error)", Outcome::Outage),
-        ("[remote rejected] (Internal Server Error)", there, Outcome::Outage),
+        ("[remote rejected] (unpacker error)", "[remote rejected] (unpacker error)", Outcome::Unclear),
+        ("[remote rejected] (Internal Server Error)", there, Outcome::Unclear),
         (
             "[remote failure] (remote failed to report status)",
             "[remote failure] (remote failed to report status)",
             Outcome::Recheck,
         ),
-        ("[remote rejected] (permission denied)", there, Outcome::Auth),
+        ("[remote rejected] (permission denied)", there, Outcome::Policy),
+        (
+            "[remote rejected] (TF401027: You need the Git 'GenericContribute' permission)",
+            there,
+            Outcome::Policy,
+        ),
         ("[remote rejected] (missing necessary objects)", there, Outcome::Local),
     ] {
         assert_eq!(refused(data, watermark), expected, "{data} / {watermark}");
@@ -134,18 +139,51 @@ fn failures_are_told_apart() {
         ),
         (
             "error: RPC failed; curl 56 Recv failure: Connection reset by peer\nfatal: the remote end hung up unexpectedly",
-            Outcome::Outage,
+            Outcome::Unclear,
         ),
-        ("fatal: the remote end hung up unexpectedly", Outcome::Outage),
-        ("fatal: early EOF", Outcome::Outage),
+        (
+            "error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413\nfatal: the remote end hung up unexpectedly",
+            Outcome::Unclear,
+        ),
+        (
+            "error: RPC failed; HTTP 500 curl 22 The requested URL returned error: 500\nfatal: the remote end hung up unexpectedly",
+            Outcome::Unclear,
+        ),
+        (
+            "Connection closed by remote host\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights",
+            Outcome::Unclear,
+        ),
+        ("fatal: the remote end hung up unexpectedly", Outcome::Unclear),
+        ("fatal: early EOF", Outcome::Unclear),
+        (
+            "error: pack-objects died of signal 9\nfatal: the remote end hung up unexpectedly",
+            Outcome::Unclear,
+        ),
         (
             "fatal: bad object 1111111111111111111111111111111111111111\nfatal: the remote end hung up",
             Outcome::Local,
         ),
         ("error: loose object 11 (stored in x) is corrupt\nfatal: x", Outcome::Local),
-        ("", Outcome::Outage),
+        ("", Outcome::Unclear),
     ] {
         assert_eq!(failed(stderr), expected, "{stderr}");
+    }
+}
+
+#[test]
+fn an_object_that_the_other_side_does_not_want_is_no_outage() {
+    let unpacker = "!\t1:refs/kv/main\t[remote rejected] (unpacker error)\n\
+                    !\t1:refs/kv-mirror/main\t[remote rejected] (unpacker error)\n";
+    for (stderr, expected) in [
+        (
+            "remote: fatal: fsck error in packed object\nerror: remote unpack failed: index-pack abnormal exit",
+            Outcome::Policy,
+        ),
+        ("remote: fatal: pack exceeds maximum allowed size (1.00 KiB)", Outcome::Policy),
+        ("remote: fatal: write error: No space left on device", Outcome::Unclear),
+        ("error: remote unpack failed: unable to create temporary object directory", Outcome::Unclear),
+    ] {
+        assert_eq!(outcome(End::Exited(1), unpacker, stderr), expected, "{stderr}");
     }
 }
 

@@ -7,6 +7,7 @@ use stargate_git::RemoteName;
 
 use crate::breaker::PROBES;
 use crate::error::{Error, Result};
+use crate::lock::Claim;
 use crate::routes::Routes;
 
 /// The remote if none is named.
@@ -41,6 +42,10 @@ pub struct Config {
     pub journal_retention: Duration,
     /// What this node is called, for the lock.
     pub instance: String,
+    /// The term in which this node leads, for the lock; none for a command.
+    pub epoch: Option<u64>,
+    /// Whether to take the lock from a leader of an earlier term that does not let go. No.
+    pub take_over: bool,
 }
 
 impl Config {
@@ -61,7 +66,14 @@ impl Config {
             poll_every: Duration::from_millis(100),
             journal_retention: Duration::from_secs(7 * 24 * 60 * 60),
             instance: "stargate".to_owned(),
+            epoch: None,
+            take_over: false,
         })
+    }
+
+    /// Who wants the lock of a repository.
+    pub fn claim(&self) -> Claim<'_> {
+        Claim { instance: &self.instance, epoch: self.epoch, take_over: self.take_over }
     }
 
     /// Refuses what cannot work.

@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use stargate_base::clock;
 
-pub use self::letter::{DeadLetter, JournalPlace, NewLetter, Payload, PerRef, Reason};
+pub use self::letter::{DeadLetter, JournalPlace, NewLetter, Payload, PerRef, Reason, Return};
 pub use self::requeue::{Requeue, Requeued};
 use crate::entry;
 use crate::error::{Error, Result};
@@ -104,6 +104,19 @@ impl DeadLetters {
         Ok(letters)
     }
 
+    /// Letters that were not requeued, newest first, at most `limit`. Only those are read.
+    pub fn open_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
+        let names = self.files.names()?;
+        let is_requeued = |id: &str| names.binary_search(&requeue::done(id)).is_ok();
+        let open = names.iter().rev().filter_map(|name| id_of(name)).filter(|id| !is_requeued(id));
+        let mut letters = Vec::new();
+        for id in open.take(limit) {
+            // Purged between listing and reading.
+            letters.extend(self.read(id)?);
+        }
+        Ok(letters)
+    }
+
     /// One letter.
     pub fn show(&self, id: &str) -> Result<Stored> {
         self.find(id)?.ok_or_else(|| Error::NoDeadLetter { id: id.to_owned() })
@@ -117,8 +130,18 @@ impl DeadLetters {
     }
 
     /// Removes letters that were dead-lettered longer ago than `older_than`, which must be [`RETENTION_MIN`] at least.
-    /// Answers their ids.
+    /// Answers their ids. For an operator: an open letter may be the only trace of an entry.
     pub fn purge(&self, older_than: Duration) -> Result<Vec<String>> {
+        self.purge_if(older_than, |_| true)
+    }
+
+    /// The same, for letters that were requeued only: a clock that is years ahead must not cost an entry.
+    pub fn purge_requeued(&self, older_than: Duration) -> Result<Vec<String>> {
+        let names = self.files.names()?;
+        self.purge_if(older_than, |id| names.binary_search(&requeue::done(id)).is_ok())
+    }
+
+    fn purge_if(&self, older_than: Duration, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
         if older_than < RETENTION_MIN {
             return Err(Error::invalid("older_than", "dead letters are kept for 30 days at least"));
         }
@@ -126,7 +149,7 @@ impl DeadLetters {
         let before = clock::wall().saturating_sub(age).unwrap_or(Timestamp::MIN);
         let lock = self.lock()?;
         let mut purged = Vec::new();
-        for id in self.ids()? {
+        for id in self.ids()?.into_iter().filter(|id| wanted(id)) {
             if self.read(&id)?.is_some_and(|letter| letter.dead_lettered_at < before) {
                 self.files.remove(&record(&id))?;
                 self.files.remove(&requeue::intent(&id))?;

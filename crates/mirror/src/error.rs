@@ -57,13 +57,15 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Another worker serves this repository.
-    #[error("another worker has {path}: {holder}")]
+    /// Another process pushes what is in this repository.
+    #[error("{path} is held by {holder}")]
     Locked {
         /// The lock.
         path: PathBuf,
-        /// Who has it, as far as it said.
+        /// Who has it, as far as the system and it say.
         holder: String,
+        /// Whether it led in an earlier term, so that the lock may be taken over.
+        earlier: bool,
     },
     /// git did not work, or was asked for something it must not be asked for.
     #[error(transparent)]

@@ -97,6 +97,16 @@ impl Files {
         durable::replace(&from, &to).map_err(|source| renaming_failed(&from, from_inode, &to, source))
     }
 
+    /// The same, with a lock on the new file that is ours from its first moment.
+    pub(crate) fn replace_locked(&self, name: &str, content: &[u8]) -> Result<File> {
+        let (from, to) = (self.temporary(content)?, self.path(name));
+        let file = open(OpenOptions::new().read(true).write(true), &from, "open")?;
+        file.try_lock().map_err(|error| Error::io("lock", &from)(error.into()))?;
+        let from_inode = inode(&from);
+        durable::replace(&from, &to).map_err(|source| renaming_failed(&from, from_inode, &to, source))?;
+        Ok(file)
+    }
+
     /// Makes a file whose name nobody has yet. False, and nothing changed, if somebody has it.
     pub(crate) fn publish(&self, name: &str, content: &[u8]) -> Result<bool> {
         let (from, to) = (self.temporary(content)?, self.path(name));

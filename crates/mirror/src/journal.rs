@@ -2,7 +2,8 @@
 //!
 //! Many processes append ([`Journal::append`]), each hook of each push among them; one worker reads
 //! ([`Journal::resume`]). When an append has answered, its entries are on disk and stay there until the checkpoint is
-//! past them *and* they are older than the retention ([`Journal::remove_segments`]).
+//! past them *and* they are older than the retention ([`Journal::remove_segments`]). Only where nobody reads they go without
+//! that ([`trim_unread`]).
 //!
 //! All calls block; none takes long.
 
@@ -10,6 +11,7 @@ mod open;
 mod position;
 mod raw;
 mod reader;
+mod unread;
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,6 +23,7 @@ use stargate_base::clock;
 
 pub use self::position::{Mismatch, Position, Tail};
 pub use self::reader::{Line, Next, Reader, Resume};
+pub use self::unread::{UNREAD_BYTES_MAX, UNREAD_SEGMENT_BYTES, trim_unread};
 use crate::checkpoint::{self, Checkpoint};
 use crate::entry::{self, NewEntry};
 use crate::error::{Error, Result};
@@ -33,6 +36,8 @@ pub const APPEND_ENTRIES_MAX: usize = 10_000;
 pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 const STEM: &str = "mirror-journal";
+/// The segment that is written.
+pub(crate) const ACTIVE: &str = "mirror-journal.ndjson";
 const ID: &str = "mirror-journal.id";
 const ID_BYTES_MAX: u64 = 128;
 

@@ -11,7 +11,7 @@
 //! | `dead-letter/` | the [dead letters](dead_letter), a file each |
 //! | `mirror-dead-letter.ndjson` | the same as lines, for reading |
 //! | `mirror-worker.state` | what the worker last said about itself, for the [`report`] |
-//! | `worker.lock` | the [`lock`] of the one worker |
+//! | `worker.lock` | the [`lock`] of whoever pushes; `worker.lock.turn` is held while it is taken over |
 //!
 //! An entry's way: a hook appends it to the journal; the worker reads it, pushes, appends a status record, syncs the
 //! journal and moves the checkpoint. Each of these is durable before the next begins, so a process that dies in
@@ -26,6 +26,8 @@
 //! | a sync fails | [`Error::FailStop`]: the process must end, because nobody knows what is on disk |
 //! | the worker dies after the status record | the record says that the entry is done, when the entry is read again |
 //! | the journal is not the one that the checkpoint was made for | everything still there is read again, and what has a status record is passed over |
+//! | the worker is stopped (SIGSTOP) | the leader of a later term takes its lock over; when it goes on, it sees that and ends |
+//! | nobody reads the journal | where there is no mirror, old segments are removed; a mirror that is added compares all refs first |
 //! | a file is a link, or anybody may write it | [`Error::Unsafe`] |
 
 pub mod breaker;
@@ -50,6 +52,7 @@ pub mod status;
 pub mod sync;
 pub mod verify;
 pub mod wait;
+pub mod watch;
 pub mod worker;
 
 pub use checkpoint::Checkpoint;
@@ -63,4 +66,5 @@ pub use permit::Permit;
 pub use report::Report;
 pub use routes::{Route, Routes};
 pub use status::Statuses;
+pub use watch::Watch;
 pub use worker::{Drained, Handle, Round, Step, Steps, Worker};

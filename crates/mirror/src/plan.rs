@@ -14,6 +14,9 @@ pub const TXN_ENTRIES_MAX: usize = 200;
 /// The most refs of a stretch that goes in one push.
 pub const STRETCH_REFS_MAX: usize = 100;
 
+/// The most that are pushed before their turn to find out whether a remote takes anything.
+pub const OTHERS_MAX: usize = 1000;
+
 /// An entry that is not accounted for, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
@@ -140,6 +143,37 @@ fn stretch(pending: &[Pending], most: usize, is_parked: impl Fn(&RefName) -> boo
     count
 }
 
+/// Transactions and single entries that could be pushed before `tasks`, which come first: they share no name with them
+/// or with anything before themselves, and are known whole.
+pub fn others(pending: &[Pending], tasks: &[Task], is_parked: impl Fn(&RefName) -> bool) -> Vec<Vec<Task>> {
+    let names_of = |task: &Task| [Some(task.route.to.clone()), task.route.watermark.clone()];
+    let mut names: HashSet<RefName> = tasks.iter().flat_map(names_of).flatten().collect();
+    let mut others = Vec::new();
+    let mut from = tasks.len();
+    while let Some(rest) = pending.get(from..).filter(|rest| !rest.is_empty()) {
+        let members: Vec<Task> = rest.iter().take(group(rest)).filter_map(task).cloned().collect();
+        from += members.len().max(1);
+        let torn = from >= pending.len() && members.iter().any(|task| task.txn.is_some());
+        let free = |task: &Task| {
+            !is_parked(&task.name) && names_of(task).iter().flatten().all(|name| !names.contains(name))
+        };
+        if !torn && !members.is_empty() && members.iter().all(free) && others.len() < OTHERS_MAX {
+            others.push(members.clone());
+        }
+        names.extend(members.iter().flat_map(names_of).flatten());
+    }
+    others
+}
+
+/// The most of the first `count` tasks that tears no transaction.
+pub fn whole(tasks: &[Task], mut count: usize) -> usize {
+    let txn = |index: usize| tasks.get(index).and_then(|task| task.txn.as_ref());
+    while count > 0 && txn(count - 1).is_some() && txn(count - 1) == txn(count) {
+        count -= 1;
+    }
+    count
+}
+
 /// The newest task of each ref of a stretch, in the order in which the refs appear last.
 pub fn newest<'a>(tasks: &[&'a Task]) -> Vec<&'a Task> {
     let mut seen = HashSet::new();
@@ -240,6 +274,42 @@ mod tests {
         assert_eq!(next(&entries, 3, NOT_PARKED), Next::Stretch(2));
         assert_eq!(next(&entries, 4, NOT_PARKED), Next::Stretch(4));
         assert_eq!(next(&entries[2..], 1, NOT_PARKED), Next::Push(2));
+    }
+
+    #[test]
+    fn others_have_nothing_to_do_with_the_first_and_are_whole() {
+        let entries = [
+            entry("refs/kv/a", '1', None),
+            entry("refs/kv/a", '2', None),
+            entry("refs/kv/parked", '3', None),
+            malformed(),
+            entry("refs/kv/b", '4', Some("t")),
+            entry("refs/kv-index/b", '5', Some("t")),
+            entry("refs/kv/b", '6', None),
+            entry("refs/kv/a", '7', Some("u")),
+            entry("refs/kv/c", '8', Some("u")),
+            entry("refs/kv/c", '9', None),
+            entry("refs/kv/d", 'a', None),
+            entry("refs/kv/e", 'b', Some("v")),
+        ];
+        let first: Vec<Task> = entries[..1].iter().filter_map(task).cloned().collect();
+        let others = others(&entries, &first, |name| name.last_part() == "parked");
+        let oids = others.iter().map(|tasks| tasks.iter().map(|task| &task.oid.as_str()[..1]).collect());
+        let oids: Vec<Vec<&str>> = oids.collect();
+        assert_eq!(oids, [vec!["4", "5"], vec!["a"]]);
+    }
+
+    #[test]
+    fn a_shorter_stretch_does_not_tear_a_transaction_either() {
+        let entries = [
+            entry("refs/kv/x", '1', None),
+            entry("refs/kv/a", '2', Some("t")),
+            entry("refs/kv/b", '3', Some("t")),
+            entry("refs/kv/x", '4', None),
+        ];
+        let tasks: Vec<Task> = entries.iter().filter_map(task).cloned().collect();
+        let cuts: Vec<usize> = (0..=4).map(|count| whole(&tasks, count)).collect();
+        assert_eq!(cuts, [0, 1, 1, 3, 4]);
     }
 
     #[test]

@@ -10,12 +10,12 @@ use serde::Serialize;
 use stargate_git::{Git, Oid, RefName, Refs, RepoDir};
 
 use crate::config::Config;
-use crate::dead_letter::{DeadLetters, Payload, State};
+use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::entry::NewEntry;
 use crate::error::Result;
 use crate::journal::{Journal, Line, Next, Reader};
 use crate::routes::Routes;
-use crate::worker::LETTERS_SCANNED_MAX;
+use crate::worker::LETTERS_OPEN_MAX;
 
 /// How many refs become entries at once; the rest follow with the next round.
 pub const GAPS_MAX: usize = 1000;
@@ -51,15 +51,55 @@ pub struct Reconciled {
 /// entry, the second is found to be mirrored already.
 pub async fn reconcile(git: &Git, repo: &RepoDir, config: &Config) -> Result<Reconciled> {
     let remote = git.ls_remote(repo, &config.remote, &config.routes.there(), config.push_timeout).await?;
-    let gaps = gaps(git, repo, &config.routes, &remote).await?;
-    let (path, found) = (repo.path().to_owned(), gaps.clone());
-    let written = tokio::task::spawn_blocking(move || {
-        let (journal_of_repo, letters) = (Journal::open(&path)?, DeadLetters::open(&path)?);
-        let (ahead, _) = journal_of_repo.resume()?;
-        journal(&journal_of_repo, &letters, found, &newest(ahead)?)
+    let path = repo.path().to_owned();
+    let accounted = blocking(move || {
+        let open = DeadLetters::open(&path)?.open_letters(LETTERS_OPEN_MAX)?;
+        let waiting = newest(Journal::open(&path)?.resume()?.0)?;
+        Ok(Accounted { waiting, ..Accounted::of(&open) })
     });
-    let journaled = written.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-    Ok(Reconciled { gaps, journaled })
+    let mut accounted = accounted.await?;
+    let gaps = gaps(git, repo, &config.routes, &remote, &accounted).await?;
+    let (path, found) = (repo.path().to_owned(), gaps.clone());
+    let journaled = blocking(move || {
+        let journal_of_repo = Journal::open(&path)?;
+        accounted.waiting = newest(journal_of_repo.resume()?.0)?;
+        journal(&journal_of_repo, found, &accounted)
+    });
+    Ok(Reconciled { gaps, journaled: journaled.await? })
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+/// Why a ref that the remote does not have as we have it needs no entry.
+#[derive(Debug, Default)]
+pub struct Accounted {
+    /// The newest object of each ref that an entry waits for.
+    pub waiting: HashMap<String, String>,
+    /// Refs and objects that were given up, and that nobody has requeued.
+    pub given_up: HashSet<(String, String)>,
+    /// Refs that the remote has further than we know them: what they are here, and what there.
+    pub ahead: HashMap<RefName, (Oid, Oid)>,
+}
+
+impl Accounted {
+    /// What open letters say.
+    pub fn of(open: &[DeadLetter]) -> Self {
+        let targets = open.iter().filter_map(DeadLetter::target);
+        let given_up = targets.map(|(name, oid)| (name.to_owned(), oid.to_owned())).collect();
+        Self { given_up, ..Self::default() }
+    }
+
+    fn is_ahead(&self, name: &RefName, here: &Oid, there: &Oid) -> bool {
+        self.ahead.get(name).is_some_and(|(ours, theirs)| ours == here && theirs == there)
+    }
+
+    fn has(&self, name: &RefName, here: &Oid) -> bool {
+        self.waiting.get(name.as_str()).is_some_and(|oid| oid == here.as_str())
+            || self.given_up.contains(&(name.to_string(), here.to_string()))
+    }
 }
 
 /// The newest object of each ref in the rest of a journal.
@@ -81,22 +121,42 @@ pub(crate) fn note(line: &Line, newest: &mut HashMap<String, String>) {
 
 /// Compares refs here with those of the remote. What the remote has and more is no gap; neither is what it alone has.
 /// Ledgers come last, so that what they refer to is there before them.
-pub async fn gaps(git: &Git, repo: &RepoDir, routes: &Routes, remote: &Refs) -> Result<Vec<Gap>> {
+///
+/// At most [`GAPS_MAX`] that need an entry, and as many that are accounted for: these must not take the place of others.
+pub async fn gaps(
+    git: &Git,
+    repo: &RepoDir,
+    routes: &Routes,
+    remote: &Refs,
+    accounted: &Accounted,
+) -> Result<Vec<Gap>> {
     let here = git.local_refs(repo, routes.watched()).await?;
+    let watermarks = watermarks(&here, routes);
     let mut gaps = Vec::new();
+    let (mut new, mut old) = (0, 0);
     for (name, oid) in here {
         let Ok(route) = routes.route(&name, None) else { continue };
         let there = remote.get(&route.to).cloned();
-        let stale = |watermark| remote.get(watermark) != Some(&oid);
+        let is_old = accounted.has(&name, &oid);
+        if is_old && old >= GAPS_MAX {
+            continue;
+        }
+        let stale = |watermark| {
+            // Ledgers with the same last part share one; it is wherever the last of them was pushed.
+            let ours = watermarks.get(watermark);
+            !remote.get(watermark).is_some_and(|there| ours.is_some_and(|oids| oids.contains(there)))
+        };
         let is_gap = match &there {
             Some(there) if *there == oid => route.watermark.as_ref().is_some_and(stale),
+            Some(there) if accounted.is_ahead(&name, &oid, there) => false,
             // If it has what we do not know, it is not ours to decide; the push will say.
             Some(there) => !git.is_ancestor(repo, &oid, there).await.unwrap_or(false),
             None => true,
         };
         if is_gap {
             gaps.push(Gap { name, here: oid, there });
-            if gaps.len() >= GAPS_MAX {
+            *(if is_old { &mut old } else { &mut new }) += 1;
+            if new >= GAPS_MAX {
                 break;
             }
         }
@@ -105,23 +165,23 @@ pub async fn gaps(git: &Git, repo: &RepoDir, routes: &Routes, remote: &Refs) -> 
     Ok(gaps)
 }
 
-/// Journals the gaps for which nothing waits and nothing was given up. `waiting` has the newest object of each ref that
-/// an entry waits for.
-pub(crate) fn journal(
-    journal: &Journal,
-    letters: &DeadLetters,
-    gaps: Vec<Gap>,
-    waiting: &HashMap<String, String>,
-) -> Result<usize> {
-    let waits = |gap: &Gap| waiting.get(gap.name.as_str()).is_some_and(|oid| oid == gap.here.as_str());
-    let gaps: Vec<Gap> = gaps.into_iter().filter(|gap| !waits(gap)).collect();
-    if gaps.is_empty() {
-        return Ok(0);
+/// Where each watermark may be: at any of the ledgers that move it.
+fn watermarks(here: &Refs, routes: &Routes) -> HashMap<RefName, HashSet<Oid>> {
+    let mut watermarks: HashMap<RefName, HashSet<Oid>> = HashMap::new();
+    for (name, oid) in here {
+        let watermark = routes.route(name, None).ok().and_then(|route| route.watermark);
+        if let Some(watermark) = watermark {
+            watermarks.entry(watermark).or_default().insert(oid.clone());
+        }
     }
-    let given_up = given_up(letters)?;
+    watermarks
+}
+
+/// Journals the gaps that are not accounted for.
+pub(crate) fn journal(journal: &Journal, gaps: Vec<Gap>, accounted: &Accounted) -> Result<usize> {
     let entries: Vec<NewEntry> = gaps
         .into_iter()
-        .filter(|gap| !given_up.contains(&(gap.name.to_string(), gap.here.to_string())))
+        .filter(|gap| !accounted.has(&gap.name, &gap.here))
         .map(|gap| NewEntry {
             ref_name: gap.name.to_string(),
             old_oid: gap.there.map(|oid| oid.to_string()),
@@ -130,22 +190,9 @@ pub(crate) fn journal(
             ..NewEntry::default()
         })
         .collect();
-    if !entries.is_empty() {
-        tracing::info!(refs = entries.len(), "refs without an entry were journaled");
+    if entries.is_empty() {
+        return Ok(0);
     }
+    tracing::info!(refs = entries.len(), "refs without an entry were journaled");
     Ok(journal.append(&entries)?.len())
-}
-
-/// Refs and objects of letters that nobody has requeued.
-fn given_up(letters: &DeadLetters) -> Result<HashSet<(String, String)>> {
-    let mut found = HashSet::new();
-    for stored in letters.list(None, LETTERS_SCANNED_MAX)? {
-        if let (State::Open, Payload::Entry(fields)) = (stored.state, &stored.letter.payload) {
-            let text = |name: &str| fields.get(name).and_then(|value| value.as_str()).map(str::to_owned);
-            if let (Some(name), Some(oid)) = (text("ref"), text("new_oid").or_else(|| text("oid"))) {
-                found.insert((name, oid));
-            }
-        }
-    }
-    Ok(found)
 }

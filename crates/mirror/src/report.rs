@@ -1,5 +1,6 @@
 //! How a mirror stands, for an operator: how far it is behind, why, and when it will have caught up.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stargate_base::clock;
 
 use crate::checkpoint::{Checkpoint, Loaded};
-use crate::dead_letter::DeadLetters;
+use crate::dead_letter::{DeadLetters, Payload, State};
 use crate::error::{Error, Result};
 use crate::files::Files;
 use crate::journal::{Journal, Next};
@@ -17,6 +18,10 @@ const STATE: &str = "mirror-worker.state";
 const STATE_BYTES_MAX: u64 = 4 << 20;
 /// How many waiting lines are counted; beyond, their number is estimated from their size.
 const COUNTED_MAX: u64 = 100_000;
+/// Letters that are looked through for the refs they are about.
+const LETTERS_LOOKED_AT: usize = 10_000;
+/// Refs that are told one by one.
+const REFS_MAX: usize = 1000;
 /// From how many of the last records the speed is taken.
 const SPEED_RECORDS: usize = 200;
 /// Records further apart than this do not belong to the same work.
@@ -94,19 +99,46 @@ pub struct Report {
     pub last_mirrored: Option<Record>,
     /// Entries a second, lately.
     pub speed: Option<f64>,
-    /// When nothing will wait any more, at that speed, if nothing comes in; none while the remote is away.
+    /// When nothing will wait any more, at that speed, if nothing comes in; none while the remote is away or nobody
+    /// works.
     pub caught_up_in_seconds: Option<f64>,
+    /// Refs for which something waits or was given up, in order of their names; all others are as they should be, as far
+    /// as the journal tells.
+    pub refs: Vec<RefReport>,
+    /// Whether these are all of them.
+    pub refs_are_all: bool,
+}
+
+/// How one ref stands.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct RefReport {
+    /// Its name here.
+    #[serde(rename = "ref")]
+    pub name: String,
+    /// Entries that wait, as far as they were counted.
+    pub waiting: u64,
+    /// When the oldest of them was accepted.
+    pub oldest_pending_at: Option<Timestamp>,
+    /// How long ago that was.
+    pub lag_seconds: f64,
+    /// Whether the remote did not want its last entry. The next one gets one try.
+    pub parked: bool,
+    /// Its dead letters that nobody has requeued.
+    pub dead_letters: u64,
 }
 
 impl Report {
     /// Looks at the files of a repository; works while a worker runs, and while none does. Blocks.
     pub fn of(repo: &Path) -> Result<Self> {
-        let waiting = Waiting::of(&Journal::open(repo)?)?;
+        let mut refs = Refs::default();
+        let waiting = Waiting::of(&Journal::open(repo)?, &mut refs)?;
         let worker = WorkerState::load(repo)?;
+        let letters = DeadLetters::open(repo)?;
+        refs.given_up(&letters)?;
+        refs.parked(worker.as_ref());
         let records = Statuses::open(repo)?.latest(SPEED_RECORDS)?;
-        let lag = waiting.oldest.map_or(SignedDuration::ZERO, |at| clock::wall().duration_since(at));
         let speed = speed(&records);
-        let is_away = worker.as_ref().is_some_and(|state| state.breaker != "closed");
+        let works = worker.as_ref().is_some_and(|state| state.running && state.breaker == "closed");
         #[expect(clippy::cast_precision_loss, reason = "a forecast, not a figure")]
         let backlog = waiting.lines as f64;
         Ok(Self {
@@ -114,21 +146,83 @@ impl Report {
             backlog: waiting.lines,
             backlog_is_exact: waiting.exact,
             oldest_pending_at: waiting.oldest,
-            lag_seconds: lag.max(SignedDuration::ZERO).as_secs_f64(),
-            dead_letters: DeadLetters::open(repo)?.open_count()?,
+            lag_seconds: lag(waiting.oldest, clock::wall()),
+            dead_letters: letters.open_count()?,
             checkpoint: match Checkpoint::load(repo)? {
                 Loaded::Found(checkpoint) => Some(checkpoint),
                 Loaded::Absent | Loaded::Unreadable => None,
             },
             caught_up_in_seconds: match speed {
                 _ if waiting.lines == 0 => Some(0.0),
-                Some(speed) if !is_away => Some(backlog / speed),
+                Some(speed) if works => Some(backlog / speed),
                 _ => None,
             },
             speed,
             last_mirrored: records.into_iter().find(|record| record.status == Status::Completed),
+            refs_are_all: waiting.exact && !refs.more,
+            refs: refs.found(),
         })
     }
+}
+
+/// What is known of single refs.
+#[derive(Debug, Default)]
+struct Refs {
+    by_name: BTreeMap<String, RefReport>,
+    more: bool,
+}
+
+impl Refs {
+    fn entry(&mut self, name: &str) -> Option<&mut RefReport> {
+        if self.by_name.len() >= REFS_MAX && !self.by_name.contains_key(name) {
+            self.more = true;
+            return None;
+        }
+        let new = || RefReport { name: name.to_owned(), ..RefReport::default() };
+        Some(self.by_name.entry(name.to_owned()).or_insert_with(new))
+    }
+
+    fn waits(&mut self, name: &str, since: Option<Timestamp>) {
+        if let Some(found) = self.entry(name) {
+            found.waiting += 1;
+            found.oldest_pending_at = found.oldest_pending_at.or(since);
+        }
+    }
+
+    fn given_up(&mut self, letters: &DeadLetters) -> Result<()> {
+        let stored = letters.list(None, LETTERS_LOOKED_AT)?;
+        self.more |= stored.len() >= LETTERS_LOOKED_AT;
+        for stored in stored.into_iter().filter(|stored| stored.state == State::Open) {
+            let Payload::Entry(fields) = &stored.letter.payload else { continue };
+            let Some(name) = fields.get("ref").and_then(|value| value.as_str()) else { continue };
+            if let Some(found) = self.entry(name) {
+                found.dead_letters += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn parked(&mut self, worker: Option<&WorkerState>) {
+        for name in worker.map_or(&[][..], |worker| &worker.parked) {
+            if let Some(found) = self.entry(name) {
+                found.parked = true;
+            }
+        }
+    }
+
+    fn found(self) -> Vec<RefReport> {
+        let now = clock::wall();
+        let with_lag = |mut found: RefReport| {
+            found.lag_seconds = lag(found.oldest_pending_at, now);
+            found
+        };
+        self.by_name.into_values().map(with_lag).collect()
+    }
+}
+
+fn lag(since: Option<Timestamp>, now: Timestamp) -> f64 {
+    let lag = since.map_or(SignedDuration::ZERO, |at| now.duration_since(at));
+    lag.max(SignedDuration::ZERO).as_secs_f64()
 }
 
 struct Waiting {
@@ -138,14 +232,17 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn of(journal: &Journal) -> Result<Self> {
+    fn of(journal: &Journal, refs: &mut Refs) -> Result<Self> {
         let (mut reader, _) = journal.resume()?;
         let mut waiting = Self { lines: 0, exact: true, oldest: None };
         let mut bytes = 0;
         while let Next::Line(line) = reader.next()? {
             waiting.lines += 1;
             bytes += line.to - line.from;
-            let written = line.entry.ok().and_then(|entry| entry.timestamp);
+            let written = line.entry.as_ref().ok().and_then(|entry| entry.timestamp);
+            if let Ok(entry) = &line.entry {
+                refs.waits(&entry.ref_name, written);
+            }
             waiting.oldest = waiting.oldest.or(written);
             if waiting.lines >= COUNTED_MAX {
                 let rest = journal.bytes_after(reader.position())?;

@@ -43,7 +43,7 @@ pub async fn wait(
     let name = config.routes.watermark(ns)?;
     let pattern = [RefPattern::parse(name.as_str())?];
     let deadline = Instant::now() + timeout;
-    let (mut last, mut pause) = (None, LOOK_FIRST.min(every));
+    let (mut last, mut looked_at, mut pause) = (None, None, LOOK_FIRST.min(every));
     loop {
         let mut error = None;
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
@@ -51,11 +51,19 @@ pub async fn wait(
             Ok(refs) => {
                 let now = refs.get(&name).cloned();
                 // Histories are compared only when it has moved.
-                if let Some(watermark) = &now
-                    && now != last
-                    && contains(git, repo, config, oid, watermark, &name).await
-                {
-                    return Ok(Waited::Visible { watermark: watermark.clone() });
+                let compared = match &now {
+                    Some(watermark) if now != looked_at => {
+                        contains(git, repo, config, oid, watermark, &name).await
+                    }
+                    _ => Ok(false),
+                };
+                match (compared, &now) {
+                    (Ok(true), Some(watermark)) => {
+                        return Ok(Waited::Visible { watermark: watermark.clone() });
+                    }
+                    (Ok(_), _) => looked_at.clone_from(&now),
+                    // What it descends from could not be found out: once more with the next look.
+                    (Err(trouble), _) => error = Some(trouble.to_string()),
                 }
                 last = now;
             }
@@ -77,12 +85,11 @@ async fn contains(
     oid: &Oid,
     watermark: &Oid,
     name: &stargate_git::RefName,
-) -> bool {
+) -> Result<bool> {
     if let Ok(answer) = git.is_ancestor(repo, oid, watermark).await {
-        return answer;
+        return Ok(answer);
     }
-    match git.fetch_aside(repo, &config.remote, name, config.push_timeout).await {
-        Ok(aside) => aside.git().is_ancestor(repo, oid, watermark).await.unwrap_or(false),
-        Err(_) => false,
-    }
+    let aside = git.fetch_aside(repo, &config.remote, name, config.push_timeout).await?;
+    // A commit that neither side has is in no history.
+    Ok(aside.git().is_ancestor(repo, oid, watermark).await.unwrap_or(false))
 }

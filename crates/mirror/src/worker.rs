@@ -14,6 +14,7 @@
 //! pushed. While the remote is away, entries wait (see [`breaker`](crate::breaker)).
 
 mod books;
+mod doubt;
 mod presence;
 mod remote;
 mod rounds;
@@ -27,13 +28,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::books::LETTERS_SCANNED_MAX;
+pub(crate) use self::books::LETTERS_OPEN_MAX;
 use self::books::{Books, lost};
 use self::remote::Remote;
 use self::tries::Means;
 use crate::breaker::Breaker;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::WorkerLock;
 use crate::metrics::Metrics;
 use crate::permit::Permit;
@@ -45,12 +46,16 @@ const WINDOW: usize = 64;
 const WINDOW_COALESCED: usize = 4096;
 /// From a failure of our own files to the next attempt.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
-const TROUBLE_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Short enough that what was accepted on a full disk is mirrored within a minute of there being room.
+const TROUBLE_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How often segments are looked through for old ones.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 
 /// How often, while there is work, the work that waits is counted.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
+
+/// What a round is given when the worker is to stop; more than a push is.
+const STOP_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Where a worker is; tests have it die there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -152,6 +157,13 @@ impl Handle {
         self.wake.notify_one();
     }
 
+    /// One that nobody listens to but a test.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> (Self, Arc<Notify>) {
+        let (wake, state) = (Arc::new(Notify::new()), watch::Sender::new(WorkerState::default()));
+        (Self { wake: Arc::clone(&wake), state: state.subscribe() }, wake)
+    }
+
     /// What the worker says about itself.
     pub fn state(&self) -> WorkerState {
         self.state.borrow().clone()
@@ -170,11 +182,13 @@ pub struct Worker {
     state: watch::Sender<WorkerState>,
     began: Instant,
     reconciled: Option<Instant>,
+    /// The remote took a push since an entry was given up because others got through.
+    taken: bool,
     tidied: Instant,
     shown: Option<Instant>,
     /// So many entries go one by one, because they could not go together.
     singly: usize,
-    _lock: WorkerLock,
+    lock: Arc<WorkerLock>,
 }
 
 impl Worker {
@@ -192,8 +206,9 @@ impl Worker {
         steps: Arc<dyn Steps>,
     ) -> Result<Self> {
         config.check()?;
-        let lock = WorkerLock::acquire(repo.path(), &config.instance)?;
-        let books = Books::open(repo.path(), &config.routes, Arc::clone(&steps))?;
+        let lock = Arc::new(WorkerLock::claim(repo.path(), config.claim())?);
+        let books = Books::open(repo.path(), &config.routes, &lock, Arc::clone(&steps))?;
+        let permit = Arc::new(Held { permit, lock: Arc::clone(&lock) });
         let breaker = Breaker::new(config.probes).with_letters(books.outage_letters()?, Duration::ZERO);
         let began = Instant::now();
         Ok(Self {
@@ -206,10 +221,11 @@ impl Worker {
             state: watch::Sender::new(WorkerState::default()),
             began,
             reconciled: None,
+            taken: false,
             tidied: began,
             shown: None,
             singly: 0,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -224,9 +240,15 @@ impl Worker {
     /// [`FailStop`](crate::Error::FailStop).
     pub async fn run(&mut self, stop: CancellationToken) -> Result<Round> {
         self.means.stop = stop;
+        let end = self.work().await?;
+        self.note_end()?;
+        Ok(end)
+    }
+
+    async fn work(&mut self) -> Result<Round> {
         let mut pause = TROUBLE_PAUSE;
         loop {
-            let wait = match self.run_once().await {
+            let wait = match self.round_or_stop().await {
                 Ok(Round::Worked) => {
                     pause = TROUBLE_PAUSE;
                     continue;
@@ -234,6 +256,8 @@ impl Worker {
                 Ok(Round::Idle) => self.idle_time(),
                 Ok(Round::Waiting(wait)) => wait,
                 Ok(end @ (Round::NotLeader | Round::Stopped)) => return Ok(end),
+                // Somebody has taken the lock over.
+                Err(Error::NotLeader) => return Ok(Round::NotLeader),
                 Err(error) if error.is_fail_stop() => return Err(error),
                 Err(error) => {
                     tracing::error!(%error, source = ?error, "the mirror's files do not work; tried again");
@@ -255,14 +279,29 @@ impl Worker {
     pub async fn drain(&mut self, stop: CancellationToken) -> Result<Drained> {
         self.means.stop = stop;
         loop {
-            let end = self.run_once().await?;
+            let end = self.round_or_stop().await?;
             if end != Round::Worked {
                 let left = self.books.as_mut().map_or(0, |books| books.pending().len() as u64);
+                self.note_end()?;
                 return Ok(Drained { end, left });
             }
             if self.means.stop.is_cancelled() {
                 return Ok(Drained { end: Round::Stopped, left: 0 });
             }
+        }
+    }
+
+    /// One round, but not much longer when it is to stop: a remote that is asked and does not answer is not waited for.
+    /// What threads write meanwhile is seen through, with the lock.
+    async fn round_or_stop(&mut self) -> Result<Round> {
+        let stop = self.means.stop.clone();
+        let late = async move {
+            stop.cancelled().await;
+            tokio::time::sleep(STOP_PATIENCE).await;
+        };
+        tokio::select! {
+            round = self.run_once() => round,
+            () = late => Ok(Round::Stopped),
         }
     }
 
@@ -296,8 +335,8 @@ impl Worker {
     /// Begins anew with what is on disk.
     async fn reopen(&mut self) -> Result<()> {
         let (repo, routes) = (self.remote.repo().path().to_owned(), self.remote.config().routes.clone());
-        let steps = Arc::clone(&self.means.steps);
-        let opened = tokio::task::spawn_blocking(move || Books::open(&repo, &routes, steps));
+        let (lock, steps) = (Arc::clone(&self.lock), Arc::clone(&self.means.steps));
+        let opened = tokio::task::spawn_blocking(move || Books::open(&repo, &routes, &lock, steps));
         match opened.await.map_err(|_| lost())? {
             Ok(books) => self.books = Some(books),
             Err(error) if error.is_fail_stop() => return Err(error),
@@ -317,6 +356,20 @@ impl std::fmt::Debug for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.note_end();
+        if let Err(error) = self.note_end() {
+            tracing::error!(%error, "the mirror ended, and others are not told");
+        }
+    }
+}
+
+/// A permit that holds for as long as the lock is ours.
+struct Held {
+    permit: Arc<dyn Permit>,
+    lock: Arc<WorkerLock>,
+}
+
+impl Permit for Held {
+    fn may_push(&self) -> bool {
+        self.permit.may_push() && self.lock.is_ours()
     }
 }

@@ -27,10 +27,20 @@ pub const PARENTS_MAX: usize = 1000;
 /// The highest number of attempts a job may be given.
 pub const ATTEMPTS_MAX: u16 = 1000;
 
+/// Makes the type of a number that names a row. Whoever uses it depends on `serde`.
+///
+/// ```
+/// stargate_queue::id! {
+///     /// Names a parcel.
+///     ParcelId
+/// }
+/// assert_eq!("7".parse(), Ok(ParcelId(7)));
+/// ```
+#[macro_export]
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ::serde::Serialize, ::serde::Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub i64);
 

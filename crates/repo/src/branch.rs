@@ -37,6 +37,14 @@ pub fn decide(
     // "Not there" is no place in a chain: a branch can be there, go and come back any number of times.
     let followed = new.is_some() && applied.old == new;
     let next = old.is_some() && current == old;
+    // Where it was or is made from nothing, only the numbers tell what came first.
+    let from_nothing = match id > applied.id {
+        true => current.is_none() && old.is_none(),
+        false => applied.old.is_none() && new.is_none(),
+    };
+    if from_nothing {
+        return if id > applied.id { Verdict::Moves } else { Verdict::Stays };
+    }
     match (id > applied.id, followed, next) {
         // Its hook was overtaken by that of its successor.
         (true, true, false) => Verdict::Stays,
@@ -144,6 +152,14 @@ mod tests {
     fn a_branch_that_was_pushed_back_and_forth_ends_where_the_last_push_left_it() {
         always_ends_at(&chain(&[1, 2, 1], &[1, 2]), Some(oid(1)));
         always_ends_at(&chain(&[0, 2, 0], &[1, 2]), None);
+    }
+
+    #[test]
+    fn a_branch_that_went_and_came_back_is_there_wherever_it_came_back_to() {
+        always_ends_at(&chain(&[0, 1, 0, 1], &[1, 2, 3]), Some(oid(1)));
+        always_ends_at(&chain(&[2, 1, 0, 1], &[1, 2, 3]), Some(oid(1)));
+        always_ends_at(&chain(&[0, 1, 0, 2], &[1, 2, 3]), Some(oid(2)));
+        always_ends_at(&chain(&[0, 1, 0, 1, 0], &[1, 2, 3, 4]), None);
     }
 
     #[test]

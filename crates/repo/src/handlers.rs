@@ -14,7 +14,7 @@ use crate::measure::{Measure, RepoSize};
 use crate::push::PushEventId;
 use crate::repository::{RepoId, check_name};
 use crate::store::SharedPushes;
-use crate::webhook::{Courier, DeliveryId};
+use crate::webhook::{Courier, Delivery, DeliveryId};
 
 /// Writes what follows from one ref of a push. Payload `{"push_event_id": 1}`.
 pub const PUSH_PROCESS: &str = "push:process";
@@ -23,12 +23,14 @@ pub const SIZE_RECALC: &str = "repo:size_recalc";
 /// Sends one event to one hook. Payload `{"delivery_id": 1}`.
 pub const WEBHOOK_DELIVER: &str = "webhook:deliver";
 
+/// The event of a delivery that begins, in the timeline of its job.
+const DELIVERING: &str = "delivering";
 /// The event, hook or repository that a job is about is not there any more.
 const GONE: &str = "NOT_FOUND";
 /// How long measuring may take.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(1800);
-/// How long a hook's server may take to answer.
-const DELIVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a delivery may take. A courier gives up earlier, so that the failure tells which server it was.
+pub const DELIVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a hook is tried: the last time some five hours after the first.
 const DELIVER_ATTEMPTS: u16 = 12;
 /// Jobs of one repository that may be measuring when another is to wait.
@@ -107,7 +109,8 @@ pub fn register(
     }
     if let Some(courier) = courier {
         let store = pushes.clone();
-        registry.handle(WEBHOOK_DELIVER, deliver_profile(), move |context, payload| {
+        let profile = Profile { concurrency: courier.at_once(), ..deliver_profile() };
+        registry.handle(WEBHOOK_DELIVER, profile, move |context, payload| {
             deliver(store.clone(), courier.clone(), context, payload)
         })?;
     }
@@ -161,10 +164,19 @@ async fn deliver(
         return Ok(DeliverResult { delivered: false });
     };
     if delivery.delivered_at.is_none() {
-        courier.deliver(&delivery).await?;
+        context.event(DELIVERING, &about(&delivery)).await;
+        let sent = context.stopping().run_until_cancelled(courier.deliver(&delivery)).await;
+        sent.unwrap_or_else(|| Err(Failure::transient("stopped")))?;
+        // A death before this is written has it sent again, under the same number.
         pushes.delivered(id).await.map_err(failure)?;
     }
     Ok(DeliverResult { delivered: true })
+}
+
+/// What the timeline tells of a delivery. Not the address: its path may be a password.
+fn about(delivery: &Delivery) -> serde_json::Value {
+    let (hook, event) = (&delivery.hook, &delivery.event);
+    serde_json::json!({ "webhook": hook.id, "repo": event.repo, "ref": event.update.ref_name })
 }
 
 fn gone(message: String) -> Failure {

@@ -22,6 +22,17 @@ impl Head {
         decide(end(&self.update.new_oid), Some(applied), id, update) == Verdict::Moves
     }
 
+    /// Where the ref was believed to be, if a step that takes the head's place begins elsewhere: what is between them was
+    /// not recorded, or not yet (`hole`).
+    pub fn torn(before: Option<&Self>, update: &RefUpdate) -> Option<String> {
+        let Some(head) = before else {
+            return (!update.creates()).then(|| "0".repeat(update.old_oid.len()));
+        };
+        // The same step twice: found missing in the moment in which its hook told of it.
+        let is_next = end(&head.update.new_oid) == end(&update.old_oid) || head.update == *update;
+        (!is_next).then(|| head.update.new_oid.clone())
+    }
+
     /// Whether this is what a hook now reports: found missing and recorded while the hook was late. Then the push has its
     /// event already.
     pub fn stands_for(&self, update: &RefUpdate) -> bool {
@@ -52,6 +63,19 @@ mod tests {
         assert!(head.gives_way(PushEventId(6), &update(7, 8)), "after steps that were not recorded");
         assert!(head.gives_way(PushEventId(6), &update(3, 0)), "the end of the ref");
         assert!(!head.gives_way(PushEventId(6), &update(1, 2)), "the step before");
+    }
+
+    /// What is recorded of a gap is where the ref is afterwards, or it would be found again in every round.
+    #[test]
+    fn a_head_gives_way_to_every_step_that_begins_where_it_ends() {
+        for old in 0..3 {
+            for at in 0..3 {
+                for new in (0..3).filter(|new| *new != at) {
+                    let (head, step) = (head("r", old, at), update(at, new));
+                    assert!(head.gives_way(PushEventId(6), &step), "{old} to {at}, then to {new}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@
 pub mod branch;
 pub mod handlers;
 pub mod head;
+pub mod hole;
 pub mod measure;
 pub mod push;
 pub mod reconcile;
@@ -28,6 +29,7 @@ pub mod webhook;
 
 pub use handlers::{PUSH_PROCESS, SIZE_RECALC, WEBHOOK_DELIVER, register};
 pub use head::Head;
+pub use hole::Link;
 pub use measure::{Folders, Measure, RepoSize};
 pub use push::{NewPush, PushEvent, PushEventId, RefUpdate};
 pub use repository::{Repo, RepoId, RepoSpec};

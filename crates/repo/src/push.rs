@@ -14,15 +14,9 @@ pub const REF_BYTES_MAX: usize = 1024;
 /// How long the number of a receive, and the name of a pusher, may be.
 pub const LABEL_BYTES_MAX: usize = 200;
 
-/// Names one ref of one push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PushEventId(pub i64);
-
-impl std::fmt::Display for PushEventId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
+stargate_queue::id! {
+    /// Names one ref of one push.
+    PushEventId
 }
 
 /// A ref that a push moved. git writes an oid of zeros for "was not there" and "is gone".

@@ -8,8 +8,8 @@
 //! [`SETTLE`] between: more than a hook may take. Should a hook be later still, it finds that its push is recorded
 //! (`Head::stands_for`).
 //!
-//! The receive is named after the event that the gap follows. Whoever finds the same gap at the same time writes the
-//! same row; a later gap of the ref follows another event.
+//! The receive is named after the event beside the gap. Whoever finds the same gap at the same time writes the same
+//! row; a later gap of the ref is beside another event.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use stargate_queue::Result;
 use stargate_queue::store::PAGE_MAX;
 
 use crate::head::Head;
+use crate::hole::{self, Link};
 use crate::push::{NewPush, PushEventId, RefUpdate, check_ref, is_zero};
 use crate::store::Pushes;
 
@@ -29,37 +30,65 @@ pub const PUSHER: &str = "reconcile";
 pub const SETTLE: Duration = Duration::from_secs(10);
 /// Gaps of one repository that are recorded at once; the others follow with the next round.
 pub const GAPS_MAX: usize = 1000;
-/// Heads of one repository that are read at most.
+/// Heads of one repository that are read at most, and events of refs with holes.
 pub const HEADS_MAX: usize = 500_000;
+/// How the receive of a gap between two events is named.
+const BEFORE: &str = "before-";
 
 /// Refs of a repository and where they are.
 pub type Here = BTreeMap<String, String>;
 
-/// A ref that is elsewhere than the store believes.
+/// A step of a ref that the store does not know of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gap {
-    /// From what was recorded to what is there.
+    /// From what was recorded to what is there, or to where the next recorded step begins.
     pub update: RefUpdate,
-    /// The event that was recorded last; none if there is none.
-    pub after: Option<PushEventId>,
+    /// Where it is among the events of its ref.
+    pub place: Place,
 }
 
-/// Names the receive of gaps that follow an event.
-fn request(after: Option<PushEventId>) -> String {
-    format!("{PUSHER}-{}", after.map_or(0, |id| id.0))
+/// Where a gap is among the events of its ref.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// After the one that was recorded last; none if there is none. The ref is elsewhere than the store believes.
+    End(Option<PushEventId>),
+    /// Between this one and the one before it.
+    Before(PushEventId),
 }
 
-/// Whether a receive was named here. Hooks append a random number to what clients choose, so none is named like this.
+/// Names the receive of gaps at a place.
+fn request(place: Place) -> String {
+    match place {
+        Place::End(after) => format!("{PUSHER}-{}", after.map_or(0, |id| id.0)),
+        Place::Before(event) => format!("{PUSHER}-{BEFORE}{event}"),
+    }
+}
+
+/// Whether a receive was named here for a gap at the end. Hooks append a random number to what clients choose, so none is
+/// named like this.
 pub fn is_request(request_id: &str) -> bool {
-    let number = request_id.strip_prefix(PUSHER).and_then(|rest| rest.strip_prefix('-'));
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    named(request_id).is_some_and(is_number)
+}
+
+/// Whether a receive was named here for a gap between two events. Such an event tells of the past: it is never the head of
+/// its ref.
+pub fn is_fill(request_id: &str) -> bool {
+    named(request_id).and_then(|rest| rest.strip_prefix(BEFORE)).is_some_and(is_number)
+}
+
+fn named(request_id: &str) -> Option<&str> {
+    request_id.strip_prefix(PUSHER).and_then(|rest| rest.strip_prefix('-'))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Compares. `heads` may tell of refs that nobody looked for; `looked_for` says which were.
 pub fn gaps(here: &Here, heads: &BTreeMap<String, Head>, looked_for: impl Fn(&str) -> bool) -> Vec<Gap> {
     let gap = |name: &str, old: String, new: String| Gap {
         update: RefUpdate { ref_name: name.to_owned(), old_oid: old, new_oid: new },
-        after: heads.get(name).map(|head| head.event),
+        place: Place::End(heads.get(name).map(|head| head.event)),
     };
     let zeros = |like: &str| "0".repeat(like.len());
     let moved = here.iter().filter_map(|(name, oid)| match heads.get(name) {
@@ -99,7 +128,36 @@ pub async fn look(
             return Ok(Vec::new());
         }
     }
-    Ok(gaps(here, &heads, looked_for))
+    let mut found = gaps(here, &heads, looked_for);
+    found.extend(holes(pushes, repo).await?);
+    found.truncate(GAPS_MAX);
+    Ok(found)
+}
+
+/// What is missing between events. Those whose way is whole are not looked at again.
+async fn holes(pushes: &dyn Pushes, repo: &str) -> Result<Vec<Gap>> {
+    let mut links: Vec<Link> = Vec::new();
+    loop {
+        let page = pushes.links(repo, links.last().map(|link| link.event), PAGE_MAX).await?;
+        let is_last = page.len() < PAGE_MAX as usize;
+        links.extend(page);
+        if is_last {
+            break;
+        }
+        if links.len() >= HEADS_MAX {
+            tracing::warn!(
+                repo,
+                max = HEADS_MAX,
+                "too many pushes have to be looked at for one that is missing"
+            );
+            return Ok(Vec::new());
+        }
+    }
+    let found = hole::holes(&links);
+    if !found.whole.is_empty() {
+        pushes.links_whole(&found.whole).await?;
+    }
+    Ok(found.holes)
 }
 
 /// What both looks found.
@@ -118,15 +176,15 @@ pub async fn record(
     at: Timestamp,
 ) -> Result<usize> {
     let all = gaps.len();
-    let mut receives: BTreeMap<Option<PushEventId>, Vec<RefUpdate>> = BTreeMap::new();
+    let mut receives: BTreeMap<Place, Vec<RefUpdate>> = BTreeMap::new();
     for gap in gaps {
-        receives.entry(gap.after).or_default().push(gap.update);
+        receives.entry(gap.place).or_default().push(gap.update);
     }
-    for (after, updates) in receives {
+    for (place, updates) in receives {
         let push = NewPush {
             repo: repo.to_owned(),
             pusher: Some(PUSHER.to_owned()),
-            request_id: request(after),
+            request_id: request(place),
             epoch: Some(epoch),
             default_branch: default_branch.map(str::to_owned),
             updates,
@@ -181,7 +239,7 @@ mod tests {
         let found = gaps(&here, &heads, |name| name.starts_with("refs/heads/"));
         let gap = |name, old, new, after: i64| Gap {
             update: update(name, old, new),
-            after: (after > 0).then_some(PushEventId(after)),
+            place: Place::End((after > 0).then_some(PushEventId(after))),
         };
         let expected = [
             gap("refs/heads/back", 0, 5, 15),
@@ -203,8 +261,10 @@ mod tests {
 
     #[test]
     fn a_gap_that_changes_between_two_looks_is_a_push_that_runs() {
-        let gap =
-            |new, after| Gap { update: update("refs/heads/a", 1, new), after: Some(PushEventId(after)) };
+        let gap = |new, after| Gap {
+            update: update("refs/heads/a", 1, new),
+            place: Place::End(Some(PushEventId(after))),
+        };
         assert_eq!(settled(&[gap(2, 1)], vec![gap(2, 1)]), [gap(2, 1)]);
         assert_eq!(settled(&[gap(2, 1)], vec![gap(3, 1)]), [], "it moved");
         assert_eq!(settled(&[gap(2, 1)], vec![gap(2, 2)]), [], "something was recorded");
@@ -213,9 +273,14 @@ mod tests {
 
     #[test]
     fn receives_are_told_from_those_of_hooks() {
-        assert!(is_request(&request(None)) && is_request(&request(Some(PushEventId(42)))));
-        for other in ["reconcile", "reconcile-", "reconcile-1+00ff", "reconcile-x", "00ff", "xreconcile-1"] {
-            assert!(!is_request(other), "{other}");
+        let (end, fill) =
+            (request(Place::End(Some(PushEventId(42)))), request(Place::Before(PushEventId(42))));
+        assert!(is_request(&request(Place::End(None))) && is_request(&end) && !is_fill(&end), "{end}");
+        assert!(is_fill(&fill) && !is_request(&fill), "{fill}");
+        let before = ["reconcile-before-", "reconcile-before-1+00ff", "reconcile-before-x"];
+        let after = ["reconcile", "reconcile-", "reconcile-1+00ff", "reconcile-x", "00ff", "xreconcile-1"];
+        for other in before.iter().chain(&after) {
+            assert!(!is_request(other) && !is_fill(other), "{other}");
         }
     }
 }

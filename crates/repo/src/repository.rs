@@ -1,7 +1,6 @@
 //! Repositories as the store knows them.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use stargate_queue::{Error, Result};
 
 use crate::measure::RepoSize;
@@ -14,10 +13,10 @@ pub const NAME_BYTES_MAX: usize = 302;
 /// What HEAD points to where nobody said otherwise.
 pub const DEFAULT_BRANCH: &str = "refs/heads/main";
 
-/// Names a repository in the store's rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RepoId(pub i64);
+stargate_queue::id! {
+    /// Names a repository in the store's rows.
+    RepoId
+}
 
 /// A repository to be entered.
 #[derive(Debug, Clone, PartialEq, Eq)]

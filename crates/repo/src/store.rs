@@ -13,6 +13,10 @@
 //!  5. The head of a ref is the event that tells where it is: the one recorded last, unless that tells of the past
 //!     (`Head::gives_way`). A report that the head stands for (`Head::stands_for`) is answered with the head's number.
 //!     Heads follow the events in the same transaction, and are listed by the names of their refs, page by page.
+//!     What was recorded of a hole (`reconcile::is_fill`) is never a head, and moves no branch; a report of the same step
+//!     that does not begin at the head is answered with its number.
+//!     With a new head that begins elsewhere than the one before it ended, that end is noted (`Head::torn`). `links` are
+//!     the events of such refs from the first noted one on, in their order; `links_whole` forgets notes.
 //!
 //! Processing
 //!  6. `process` does all of its writes in one transaction and once: an event that is processed is answered with
@@ -43,6 +47,7 @@ use stargate_queue::Result;
 pub use stargate_queue::store::PAGE_MAX;
 
 use crate::head::Head;
+use crate::hole::Link;
 use crate::measure::RepoSize;
 use crate::push::{NewPush, PushEvent, PushEventId};
 use crate::repository::{Repo, RepoSpec};
@@ -73,6 +78,12 @@ pub trait Pushes: Send + Sync + Debug + 'static {
 
     /// A page of the heads of a repository by ref, from after the one named; empty if the repository is not known.
     async fn heads(&self, repo: &str, after: Option<&str>, limit: u32) -> Result<Vec<Head>>;
+
+    /// A page of the events of refs whose way may have a hole, by number, from after the one named.
+    async fn links(&self, repo: &str, after: Option<PushEventId>, limit: u32) -> Result<Vec<Link>>;
+
+    /// The way to these events is whole: they need not be looked at again.
+    async fn links_whole(&self, events: &[PushEventId]) -> Result<()>;
 
     /// Enters a repository, or changes what is known of it.
     async fn repo_put(&self, repo: RepoSpec) -> Result<()>;

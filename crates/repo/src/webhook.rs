@@ -15,26 +15,11 @@ pub const URL_BYTES_MAX: usize = 2000;
 /// Hooks of one repository, and hooks of all of them, at most.
 pub const HOOKS_MAX: u32 = 100;
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub i64);
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    };
-}
-
-id! {
+stargate_queue::id! {
     /// Names a hook.
     WebhookId
 }
-id! {
+stargate_queue::id! {
     /// Names a row of the outbox: one event for one hook. A receiver that sees it twice has heard of it before.
     DeliveryId
 }
@@ -52,6 +37,15 @@ pub enum Occasion {
 }
 
 impl Occasion {
+    /// Its name in JSON, in SQL and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+
     /// Whether a ref that moved like this is one.
     pub fn covers(self, update: &RefUpdate) -> bool {
         match self {
@@ -82,16 +76,23 @@ impl NewWebhook {
             check_name(repo)?;
         }
         check_url(&self.url)?;
-        let name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-        if self.secret_ref.as_deref().is_some_and(|s| s.is_empty() || s.len() > 100 || !s.chars().all(name)) {
-            let problem = "is the name of a secret: 1 to 100 letters, digits and _ . - are allowed";
-            return Err(Error::invalid("secret_ref", problem));
+        if let Some(name) = &self.secret_ref {
+            check_secret_name("secret_ref", name)?;
         }
         if self.events.is_empty() || self.events.len() > 3 {
             return Err(Error::invalid("events", "is to name one to three of push, create and delete"));
         }
         Ok(())
     }
+}
+
+/// Refuses what cannot be the name of a secret. It is not repeated: somebody may have written the secret itself.
+pub fn check_secret_name(field: &'static str, name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if (1..=100).contains(&name.len()) && name.chars().all(fits) {
+        return Ok(());
+    }
+    Err(Error::invalid(field, "is the name of a secret: 1 to 100 letters, digits and _ . - are allowed"))
 }
 
 fn check_url(text: &str) -> Result<()> {
@@ -167,6 +168,11 @@ impl Delivery {
 pub trait Courier: Send + Sync + 'static {
     /// Sends; well only when the server has taken it. A failure never holds the address's path or a secret.
     async fn deliver(&self, delivery: &Delivery) -> std::result::Result<(), Failure>;
+
+    /// Deliveries that one process makes at once; as many as it has room for when absent.
+    fn at_once(&self) -> Option<usize> {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -198,6 +204,7 @@ mod tests {
             assert_eq!(hears(occasion, 'a', 'b'), moved, "{occasion:?}");
             assert_eq!(hears(occasion, '0', 'b'), created, "{occasion:?}");
             assert_eq!(hears(occasion, 'a', '0'), deleted, "{occasion:?}");
+            assert_eq!(serde_json::to_value(occasion).unwrap(), occasion.as_str());
         }
     }
 

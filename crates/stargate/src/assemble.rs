@@ -9,6 +9,7 @@ pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch
 use stargate_access::Tokens;
 use stargate_artifact::scratch::Root;
 use stargate_base::Tasks;
+use stargate_jobs::courier::HttpCourier;
 use stargate_jobs::exec::Exec;
 use stargate_jobs::http::{self, Http};
 use stargate_jobs::{clip, process, purge};
@@ -81,7 +82,7 @@ pub(crate) async fn open_all(settings: &Settings, migrate: Migrate) -> Result<St
 
 /// Opens the store of a process that lives for one push.
 pub(crate) async fn open_for_hook(url: &StoreUrl) -> Result<Stores> {
-    open_store(url, postgres::Options::default()).await
+    open_store(url, postgres::Options { deaf: true, ..postgres::Options::default() }).await
 }
 
 async fn open_store(url: &StoreUrl, options: postgres::Options) -> Result<Stores> {
@@ -145,7 +146,9 @@ pub(crate) fn push_kinds(settings: &Settings, pushes: &SharedPushes, registry: &
         let root = settings.git.root.display();
         tracing::info!(%root, "no repositories here, so this worker measures none");
     }
-    Ok(stargate_repo::register(registry, pushes, measure, None)?)
+    let courier = HttpCourier::new(&settings.webhooks.delivery, settings.webhooks.secrets());
+    let courier = courier.map_err(|error| Failure::input(chain(&error)))?;
+    Ok(stargate_repo::register(registry, pushes, measure, Some(Arc::new(courier)))?)
 }
 
 fn handler(kind: &KindPlan, scratch: &Root, client: &reqwest::Client) -> Result<Arc<dyn Handler>> {

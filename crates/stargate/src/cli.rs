@@ -157,6 +157,9 @@ pub(crate) enum Command {
     /// Tokens: who may use the API and the repositories
     #[command(subcommand)]
     Token(cmd::token::TokenCommand),
+    /// Webhooks: which servers are told of pushes
+    #[command(subcommand)]
+    Webhook(cmd::webhook::WebhookCommand),
     /// The hooks of repositories
     Hook(cmd::hook::Hook),
     /// Serve git to one SSH client, as the forced command of its key

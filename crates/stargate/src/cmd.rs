@@ -22,4 +22,5 @@ pub(crate) mod serve;
 pub(crate) mod ssh_dispatch;
 pub(crate) mod store;
 pub(crate) mod token;
+pub(crate) mod webhook;
 pub(crate) mod workers;

@@ -12,6 +12,7 @@ pub(crate) mod mirror;
 pub(crate) mod runtime;
 pub(crate) mod size;
 pub(crate) mod store_url;
+pub(crate) mod webhooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -62,6 +63,7 @@ pub(crate) struct Settings {
     pub(crate) leader: leader::Leader,
     pub(crate) git: git::GitSettings,
     pub(crate) mirror: mirror::Mirror,
+    pub(crate) webhooks: webhooks::Webhooks,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     pub(crate) namespace: String,
@@ -126,6 +128,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let leader = leader::leader(&mut layers, &file)?;
     let git = git::git(&mut layers, &file, &home)?;
     let mirror = mirror::mirror(&mut layers, &file, &leader.instance)?;
+    let webhooks = webhooks::webhooks(&mut layers, &file, worker.concurrency)?;
     let mut shown = layers.shown;
     let plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
@@ -143,6 +146,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         leader,
         git,
         mirror,
+        webhooks,
         api_listen,
         max_depth,
         namespace,

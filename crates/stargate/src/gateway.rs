@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stargate_access::{Authority, Denied as NoAccess, Principal, Role};
+use stargate_access::{Authority, Denied as NoAccess, Principal, Role, TokenId};
 use stargate_base::{Secret, Tasks};
-use stargate_gateway::gate::{Access, Admission, Credentials, Denied, Gate};
+use stargate_gateway::gate::{Access, Admission, Credentials, Denied, Gate, Hold};
 use stargate_gateway::{Gateway, HookCommand, RepoName, Repositories};
 use stargate_leader::Leadership;
 use stargate_repo::Folders;
@@ -72,6 +72,7 @@ pub(crate) fn failure(error: &stargate_gateway::Error) -> Failure {
     let exit = match error.code() {
         "NOT_FOUND" => Exit::NotFound,
         "CONFLICT" => Exit::Conflict,
+        "BUSY" => Exit::TimedOut,
         _ => Exit::Input,
     };
     let failure = Failure::new(exit, error.code(), chain(error));
@@ -81,8 +82,8 @@ pub(crate) fn failure(error: &stargate_gateway::Error) -> Failure {
     }
 }
 
-/// What is served at `/git`; nothing where there is no git.
-pub(crate) fn start(
+/// What is served at `/git`; nothing where there is no git, or one that is too old to keep what it accepts.
+pub(crate) async fn start(
     settings: &Settings,
     repositories: Repositories,
     authority: Arc<Authority>,
@@ -95,7 +96,19 @@ pub(crate) fn start(
         tracing::warn!(%program, "cannot be run, so /git is not served; install git or name it with git.program");
         return Ok(None);
     }
+    if let Err(error) = repositories.git().version().await {
+        tracing::warn!(
+            error = chain(&error),
+            "git cannot be used, so /git is not served; name another with git.program"
+        );
+        return Ok(None);
+    }
     let told = Told::of(settings, Some(listening))?.environment()?;
+    let left = repositories.clone();
+    tasks.spawn(async move {
+        // Nobody waits for it, and it is over in a moment.
+        let _ = tokio::task::spawn_blocking(move || left.sweep_quarantines()).await;
+    });
     let gate = Arc::new(Door { authority, leadership });
     let gateway = Gateway::new(repositories, gate, settings.git.bounds.clone(), told, tasks.clone());
     gateway.map(Some).map_err(|error| Failure::config(chain(&error)))
@@ -131,12 +144,11 @@ impl Gate for Door {
         let principal = self.authorize(secret.as_ref(), repo, access).await?;
         let pusher = principal.token.is_some().then_some(principal.name);
         if access == Access::Read {
-            return Ok(Admission { pusher, epoch: None });
+            return Ok(Admission { pusher, epoch: None, hold: None });
         }
-        match self.leadership.current() {
-            Some(term) => Ok(Admission { pusher, epoch: Some(term.epoch.get()) }),
-            None => Err(self.not_leader()),
-        }
+        let Ok(guard) = self.leadership.guard() else { return Err(self.not_leader()) };
+        let epoch = Some(guard.epoch().get());
+        Ok(Admission { pusher, epoch, hold: Some(Hold::new(guard.stopping(), guard.over(), guard)) })
     }
 }
 
@@ -166,9 +178,10 @@ impl Door {
                 let problem = "tokens cannot be checked now; try again".to_owned();
                 Err(Denied::Unavailable { problem, retry_after: RETRY_AFTER_STORE })
             }
-            Err(NoAccess::Missing | NoAccess::Unknown | NoAccess::Expired | NoAccess::Revoked) => {
-                Err(Denied::Unauthenticated)
-            }
+            Err(NoAccess::Missing) => Err(Denied::Unauthenticated),
+            Err(NoAccess::Unknown) => Err(refused(secret, Denied::UnknownToken)),
+            Err(NoAccess::Expired) => Err(refused(secret, Denied::ExpiredToken)),
+            Err(NoAccess::Revoked) => Err(refused(secret, Denied::RevokedToken)),
         }
     }
 
@@ -178,6 +191,13 @@ impl Door {
         let leader = leader.and_then(|leader| leader.address);
         Denied::NotLeader { leader, retry_after: RETRY_AFTER_NOT_LEADER }
     }
+}
+
+/// Notes which token was refused: its id, which is no secret.
+fn refused(secret: Option<&Secret>, denied: Denied) -> Denied {
+    let id = secret.and_then(TokenId::claimed);
+    tracing::info!(token = id.as_ref().map(TokenId::as_str), why = ?denied, "a token was refused");
+    denied
 }
 
 /// The token among what a client sent. git sends it as the password; some put it where the user belongs.

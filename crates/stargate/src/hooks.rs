@@ -13,13 +13,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stargate_access::RepoPattern;
 use stargate_base::{Epoch, clock};
 use stargate_gateway::RepoName;
 use stargate_gateway::hook::{
-    Journaling, Leadership, PushRecord, PushSink, RefUpdate, Rules, SinkError, Standing,
+    Context, Journaling, Leadership, PushRecord, PushSink, RefUpdate, Rules, SinkError, Standing,
 };
 use stargate_git::{Git, RefPattern};
 use stargate_repo::NewPush;
+use stargate_repo::push::check_ref;
 use url::Url;
 
 use crate::assemble;
@@ -46,6 +48,8 @@ pub(crate) struct Told {
     /// Refs that only move forward, those that are mirrored among them.
     protected: Vec<String>,
     mirrored: Vec<String>,
+    /// Repositories that take the watermarks of another mirror.
+    take_watermarks: Vec<String>,
     refs_max: usize,
 }
 
@@ -71,6 +75,7 @@ impl Told {
             git: settings.git.program.clone(),
             protected,
             mirrored,
+            take_watermarks: settings.git.take_watermarks.iter().map(ToString::to_string).collect(),
             refs_max: settings.git.refs_max,
         })
     }
@@ -99,9 +104,26 @@ impl Told {
         Git::new(&self.git, std::env::var_os("PATH").unwrap_or_default())
     }
 
-    /// What a push may do.
-    pub(crate) fn rules(&self) -> Result<Rules> {
-        Ok(Rules { refs_max: self.refs_max, ..Rules::protecting(patterns(&self.protected)?) })
+    /// What a push to the repository in this directory may do.
+    pub(crate) fn rules(&self, context: &Context, repo_dir: &Path) -> Result<Rules> {
+        let mut rules = Rules { refs_max: self.refs_max, ..Rules::protecting(patterns(&self.protected)?) };
+        let name = context.repo.clone().or_else(|| self.name(repo_dir));
+        let is_remote = |text: &String| {
+            let pattern = text.parse::<RepoPattern>().ok();
+            pattern.zip(name.as_deref()).is_some_and(|(pattern, name)| pattern.matches(name))
+        };
+        if self.take_watermarks.iter().any(is_remote) {
+            rules.reserved.clear();
+        }
+        Ok(rules)
+    }
+
+    /// The name of the repository in this directory, by its place.
+    fn name(&self, repo_dir: &Path) -> Option<String> {
+        // The directory has no links in it, the root may.
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        let name = repo_dir.strip_prefix(root).ok().and_then(Path::to_str);
+        name.and_then(|name| RepoName::parse(name).ok()).map(|name| name.as_str().to_owned())
     }
 
     /// What is journaled of a push to the repository in this directory.
@@ -118,9 +140,7 @@ impl Told {
 
     /// Where pushes to the repository in this directory are recorded.
     pub(crate) fn sink(&self, repo_dir: &Path) -> StoreSink {
-        let name = repo_dir.strip_prefix(&self.root).ok().and_then(Path::to_str);
-        let name = name.and_then(|name| RepoName::parse(name).ok()).map(|name| name.as_str().to_owned());
-        StoreSink { store: self.store.clone(), repo_dir: repo_dir.to_owned(), name }
+        StoreSink { store: self.store.clone(), repo_dir: repo_dir.to_owned(), name: self.name(repo_dir) }
     }
 }
 
@@ -202,21 +222,26 @@ pub(crate) struct StoreSink {
 impl PushSink for StoreSink {
     async fn record(&self, push: &PushRecord) -> Result<(), SinkError> {
         let url = store_url::parse(&self.store).map_err(|problem| format!("the store {problem}"))?;
-        let name = push.context.repo.as_ref().or(self.name.as_ref());
-        let name = name.ok_or("this repository does not lie below git.root")?;
         let stores = assemble::open_for_hook(&url).await?;
+        // Asked last: it may have been taken out of service since git began, and a new one may have its name.
+        let name = self.name.as_ref().filter(|_| self.repo_dir.join("HEAD").exists());
+        let name = name.ok_or("this repository does not lie below git.root (any more)")?;
+        if push.context.repo.as_ref().is_some_and(|asked| asked != name) {
+            return Err(format!("this repository is {name} now").into());
+        }
         stores.pushes.record(new_push(push, name, default_branch(&self.repo_dir))).await?;
         Ok(())
     }
 }
 
-/// What HEAD points to.
+/// What HEAD points to. Some repositories keep that elsewhere, and their HEAD names what is none.
 pub(crate) fn default_branch(repo_dir: &Path) -> Option<String> {
     use std::io::Read as _;
     let mut text = String::new();
     let file = std::fs::File::open(repo_dir.join("HEAD")).ok()?;
     file.take(HEAD_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text.strip_prefix("ref: ")?.trim_end().to_owned())
+    let name = text.strip_prefix("ref: ")?.trim_end();
+    check_ref("default_branch", name).is_ok().then(|| name.to_owned())
 }
 
 fn new_push(push: &PushRecord, repo: &str, default_branch: Option<String>) -> NewPush {

@@ -109,14 +109,11 @@ impl Places {
     async fn target(&self, name: String, repo: RepoDir) -> Result<Target> {
         let git = self.git.clone();
         let config = self.mirror.config.clone();
-        let mut url = git.remote_url(&repo, &config.remote).await?;
         let configured = RepoName::parse(&name).ok().and_then(|name| self.mirror.urls.get(&name));
-        if let Some(configured) = configured
-            && url.as_ref() != Some(configured)
-        {
+        if let Some(configured) = configured {
             git.set_remote_url(&repo, &config.remote, configured).await?;
-            url = git.remote_url(&repo, &config.remote).await?;
         }
+        let url = git.remote_url(&repo, &config.remote).await?;
         let git = match &url {
             Some(url) => git.with_credentials(self.mirror.credentials(url)?),
             None => git,

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use stargate_base::{Epoch, clock};
+use stargate_base::{Epoch, ErrorClass, clock};
 use stargate_gateway::RepoName;
+use stargate_gateway::hook::pre_receive::WATERMARKS;
 use stargate_git::{Git, RefName, RefPattern, RepoDir};
 use stargate_leader::{Guard, Leadership};
 use stargate_queue::Error;
@@ -20,8 +21,8 @@ use crate::failure::{Failure, Result, chain};
 use crate::hooks::default_branch;
 use crate::mirroring::Places;
 
-/// What people push besides what is mirrored.
-const USUAL_REFS: [&str; 2] = ["refs/heads/*", "refs/tags/*"];
+/// Hooks record every ref that is pushed, so every ref is looked at.
+const ALL_REFS: &str = "refs/*";
 
 /// Repositories that are looked at a second time in one round; the others have their turn in the next.
 const SUSPECTS_MAX: usize = 1000;
@@ -31,7 +32,9 @@ const SUSPECTS_MAX: usize = 1000;
 pub(crate) struct Recorder {
     places: Places,
     git: Git,
-    patterns: Vec<RefPattern>,
+    all: RefPattern,
+    /// The mirror's own, which nobody pushes here: they move with every push to the remote.
+    watermarks: RefPattern,
     every: Duration,
     pushes: SharedPushes,
 }
@@ -46,12 +49,11 @@ struct Suspect {
 impl Recorder {
     /// For the repositories of the configuration.
     pub(crate) fn new(settings: &Settings, pushes: SharedPushes) -> Result<Self> {
-        let usual = USUAL_REFS.iter().map(|text| RefPattern::parse(text)).collect::<Result<Vec<_>, _>>();
-        let mut patterns = usual.map_err(|error| Failure::config(error.to_string()))?;
-        let mirror = &settings.mirror.config;
-        patterns.extend(mirror.routes.watched().iter().cloned());
+        let pattern = |text| RefPattern::parse(text).map_err(|error| Failure::config(error.to_string()));
+        let (all, watermarks) = (pattern(ALL_REFS)?, pattern(WATERMARKS)?);
         let (places, git) = (Places::of(settings), settings.git.git());
-        Ok(Self { places, git, patterns, every: mirror.reconcile_every, pushes })
+        let every = settings.mirror.config.reconcile_every;
+        Ok(Self { places, git, all, watermarks, every, pushes })
     }
 
     /// Looks in every term of this node until `stop`.
@@ -100,7 +102,7 @@ impl Recorder {
             let Some(found) = stopping.run_until_cancelled(self.look(&name, &repo)).await else {
                 return Ok(());
             };
-            let gaps = found?;
+            let Some(gaps) = passed_over(&name, found)? else { continue };
             if !gaps.is_empty() {
                 suspects.push(Suspect { name, repo, gaps });
             }
@@ -115,15 +117,17 @@ impl Recorder {
             let Some(found) = stopping.run_until_cancelled(self.look(&name, &repo)).await else {
                 return Ok(());
             };
-            let missing = reconcile::settled(&gaps, found?);
+            let Some(found) = passed_over(&name, found)? else { continue };
+            let missing = reconcile::settled(&gaps, found);
             if missing.is_empty() {
                 continue;
             }
-            let branch = default_branch(repo.path());
-            let (pushes, name) = (self.pushes.as_ref(), name.as_str());
-            let refs =
-                reconcile::record(pushes, name, branch.as_deref(), epoch, missing, clock::wall()).await?;
-            tracing::info!(repo = name, refs, "pushes that no hook had recorded were recorded");
+            let (pushes, branch) = (self.pushes.as_ref(), default_branch(repo.path()));
+            let recorded =
+                reconcile::record(pushes, name.as_str(), branch.as_deref(), epoch, missing, clock::wall());
+            if let Some(refs) = passed_over(&name, recorded.await)? {
+                tracing::info!(repo = %name, refs, "pushes that no hook had recorded were recorded");
+            }
         }
         Ok(())
     }
@@ -142,18 +146,50 @@ impl Recorder {
 
     /// What of a repository is not recorded as it is. One that cannot be read has nothing to be recorded.
     async fn look(&self, name: &RepoName, repo: &RepoDir) -> stargate_queue::Result<Vec<Gap>> {
-        let refs = match self.git.local_refs(repo, &self.patterns).await {
+        let refs = match self.git.local_refs(repo, std::slice::from_ref(&self.all)).await {
             Ok(refs) => refs,
             Err(error) => {
                 tracing::warn!(repo = %name, error = chain(&error), "the refs could not be listed");
                 return Ok(Vec::new());
             }
         };
-        let here =
-            refs.iter().map(|(name, oid)| (name.as_str().to_owned(), oid.as_str().to_owned())).collect();
+        let pushed = refs.iter().filter(|(name, _)| !self.watermarks.matches(name));
+        let here = pushed.map(|(name, oid)| (name.as_str().to_owned(), oid.as_str().to_owned())).collect();
         let looked_for = |name: &str| {
-            RefName::parse(name).is_ok_and(|name| self.patterns.iter().any(|pattern| pattern.matches(&name)))
+            RefName::parse(name).is_ok_and(|name| self.all.matches(&name) && !self.watermarks.matches(&name))
         };
         reconcile::look(self.pushes.as_ref(), name.as_str(), &here, looked_for).await
+    }
+}
+
+/// What went well; nothing if the trouble is with this repository alone: the others have their turn all the same.
+fn passed_over<T>(name: &RepoName, result: stargate_queue::Result<T>) -> stargate_queue::Result<Option<T>> {
+    match result {
+        Err(error) if matches!(error.class(), ErrorClass::ValidationFailure | ErrorClass::Conflict) => {
+            tracing::warn!(repo = %name, error = chain(&error), "pushes to it cannot be compared or recorded");
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_trouble_with_one_repository_is_passed_over() {
+        let name = RepoName::parse("a").unwrap();
+        let passed = |error| passed_over::<()>(&name, Err(error));
+        assert!(passed(Error::invalid("default_branch", "is none")).is_ok_and(|passed| passed.is_none()));
+        assert!(passed(Error::Deposed { epoch: Epoch::new(1), current: Epoch::new(2) }).is_err());
+        let away = Error::Store {
+            operation: "answer",
+            class: ErrorClass::RetryableTransient,
+            hint: None,
+            source: "away".into(),
+        };
+        assert!(passed(away).is_err());
+        assert_eq!(passed_over(&name, Ok(1)).unwrap(), Some(1));
     }
 }

@@ -107,6 +107,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Leader(leader) => leader.run(&app).await,
         Command::Repo(repo) => repo.run(&app).await,
         Command::Token(token) => token.run(&app).await,
+        Command::Webhook(webhook) => webhook.run(&app).await,
         Command::Mirror(mirror) => mirror.run(&app).await,
         Command::Explain(explain) => explain.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,

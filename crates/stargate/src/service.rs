@@ -110,7 +110,7 @@ impl Service {
             Role::Everything | Role::Api => gateway::repositories_if_possible(settings)?,
         };
         let authority = Arc::new(Authority::new(stores.tokens, policy, service.tasks.clone()));
-        let git = service.start_git(settings, repositories, &authority)?;
+        let git = service.start_git(settings, repositories, &authority).await?;
         let recorder = Recorder::new(settings, Arc::clone(&stores.pushes))?;
         let pool = match role {
             Role::Api => None,
@@ -213,7 +213,7 @@ impl Service {
     }
 
     /// Puts the git gateway together, in a process that has repositories.
-    fn start_git(
+    async fn start_git(
         &self,
         settings: &Settings,
         repositories: Option<Repositories>,
@@ -222,7 +222,7 @@ impl Service {
         let (Some(repositories), Some(candidate)) = (repositories, &self.candidate) else { return Ok(None) };
         let leadership = candidate.leadership().clone();
         let authority = Arc::clone(authority);
-        gateway::start(settings, repositories, authority, leadership, self.address, &self.tasks)
+        gateway::start(settings, repositories, authority, leadership, self.address, &self.tasks).await
     }
 
     /// Removes what publications that died have left behind, as often as scratch is looked through.

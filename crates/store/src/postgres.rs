@@ -90,6 +90,8 @@ pub struct Options {
     /// How long a statement, or the wait for a connection, may take before the call answers a transient error; 30 s
     /// when absent.
     pub statement_timeout: Option<Duration>,
+    /// For a process that writes once and ends: nothing is listened for, which saves two connections.
+    pub deaf: bool,
 }
 
 /// Jobs kept in a Postgres database.
@@ -183,10 +185,13 @@ impl Postgres {
         if options.migrate {
             migrate::run(&inner.enqueue).await?;
         } else {
-            migrate::fits(migrate::version(&mut inner.enqueue.session().await?).await?)?;
+            // On a connection that is needed next by those who write once and end.
+            migrate::fits(migrate::version(&mut inner.readers.session().await?).await?)?;
         }
         let ear = listen::Ear::new(listening, connector, own, calls, tasks);
-        ear.start().await;
+        if !options.deaf {
+            ear.start().await;
+        }
         let open = Arc::new(Open(inner.tasks.clone()));
         Ok(Self { inner: Arc::new(inner), ear: Arc::new(ear), guard: None, open })
     }

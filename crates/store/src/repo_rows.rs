@@ -5,6 +5,7 @@ use stargate_base::Epoch;
 use stargate_queue::{Error, NewJob, Result};
 use stargate_repo::branch::{Applied, Verdict, decide, end};
 use stargate_repo::handlers::process_job;
+use stargate_repo::reconcile::is_fill;
 use stargate_repo::store::PAGE_MAX;
 use stargate_repo::webhook::HOOKS_MAX;
 use stargate_repo::{NewPush, Occasion, PushEvent, PushEventId};
@@ -23,7 +24,8 @@ pub(crate) struct DefaultBranch {
 
 /// Whether an event moves the default branch, and where to: none where it deletes it.
 pub(crate) fn default_move<'e>(branch: &DefaultBranch, event: &'e PushEvent) -> Option<Option<&'e str>> {
-    if event.update.ref_name != branch.name {
+    // What was recorded of a hole is no news of where the branch is.
+    if event.update.ref_name != branch.name || is_fill(&event.request_id) {
         return None;
     }
     let applied = branch.event.map(|id| Applied { id: PushEventId(id), old: branch.old_oid.as_deref() });

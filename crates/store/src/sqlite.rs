@@ -18,7 +18,6 @@ mod diagnose;
 mod enqueue;
 mod error;
 pub(crate) mod export;
-mod holder;
 mod leadership;
 mod limit;
 mod link;

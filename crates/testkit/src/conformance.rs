@@ -449,6 +449,10 @@ macro_rules! tables_conformance {
                 what_is_missing_is_recorded_once_whoever_finds_it,
                 a_hook_that_is_late_finds_its_push_recorded,
                 a_ref_that_goes_back_and_forth_is_found_each_time,
+                a_step_that_is_missing_between_two_is_recorded_once_and_moves_nothing,
+                hooks_that_overtake_each_other_leave_nothing_to_be_found,
+                a_hook_that_is_later_than_what_filled_its_hole_records_nothing,
+                a_ref_that_goes_and_comes_back_to_the_same_commit_is_there,
                 nothing_is_recorded_for_a_leader_whose_term_is_over,
             ],
             repositories: [

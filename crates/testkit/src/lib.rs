@@ -13,6 +13,7 @@ pub mod conformance;
 mod environment;
 pub mod eventually;
 pub mod fixture;
+pub mod git;
 pub mod pgboss;
 pub mod postgres;
 pub mod process;

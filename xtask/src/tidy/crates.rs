@@ -7,14 +7,22 @@ use super::{File, Problem};
 
 /// Each crate with the crates of ours it may use. The crate that needs a store defines the trait; adapters depend
 /// on it, never the reverse.
-const OURS: [(&str, &[&str]); 17] = [
+const OURS: [(&str, &[&str]); 18] = [
     ("stargate-base", &[]),
     ("stargate-queue", &["stargate-base"]),
     ("stargate-access", &["stargate-base"]),
     ("stargate-repo", &["stargate-base", "stargate-queue"]),
+    ("stargate-directive", &["stargate-base", "stargate-queue"]),
     (
         "stargate-store",
-        &["stargate-base", "stargate-queue", "stargate-leader", "stargate-access", "stargate-repo"],
+        &[
+            "stargate-base",
+            "stargate-queue",
+            "stargate-leader",
+            "stargate-access",
+            "stargate-repo",
+            "stargate-directive",
+        ],
     ),
     ("stargate-artifact", &["stargate-base"]),
     ("stargate-leader", &["stargate-base"]),
@@ -34,6 +42,7 @@ const OURS: [(&str, &[&str]); 17] = [
             "stargate-store",
             "stargate-access",
             "stargate-repo",
+            "stargate-directive",
             "stargate-artifact",
             "stargate-leader",
             "stargate-jobs",
@@ -51,6 +60,7 @@ const OURS: [(&str, &[&str]); 17] = [
             "stargate-store",
             "stargate-access",
             "stargate-repo",
+            "stargate-directive",
             "stargate-artifact",
             "stargate-leader",
             "stargate-jobs",
@@ -96,7 +106,7 @@ const FOREIGN: [(&str, &[&str]); 24] = [
     ("indicatif", &["stargate"]),
     ("owo-colors", &["stargate"]),
     ("anstream", &["stargate"]),
-    ("toml", &["stargate"]),
+    ("toml", &["stargate", "stargate-directive"]),
     ("tracing-subscriber", &["stargate", "stargate-bench", "stargate-testkit"]),
     // Libraries have typed errors.
     ("anyhow", &["stargate-bench", "xtask"]),

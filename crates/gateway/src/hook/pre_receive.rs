@@ -190,7 +190,9 @@ async fn judge(
 
 fn trespasses(updates: &[RefUpdate], rules: &Rules) -> Vec<String> {
     let forbidden = updates.iter().filter(|update| is_any(&rules.reserved, update));
-    forbidden.map(|update| format!("{} is moved by the mirror alone", update.name)).collect()
+    forbidden
+        .map(|update| format!("{} is moved by the mirror alone (git.take_watermarks)", update.name))
+        .collect()
 }
 
 fn deletions(updates: &[RefUpdate], rules: &Rules) -> Vec<String> {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stargate_base::{Secret, Tasks};
 use stargate_gateway::{
-    Access, Admission, Credentials, Denied, Gate, Gateway, HookCommand, RepoName, Repositories, Settings,
+    Access, Admission, Credentials, Denied, Gate, Gateway, Hold, HookCommand, RepoName, Repositories,
+    Settings,
 };
 use stargate_git::{Git, Oid, RefName, RefPattern, RepoDir};
 use stargate_testkit::eventually;
@@ -32,6 +33,8 @@ pub(crate) struct TestGate {
     pub(crate) deny: Mutex<Option<Denied>>,
     /// Asks for [`TOKEN`]; another token may read only.
     pub(crate) tokens: bool,
+    /// The term in which pushes are admitted.
+    pub(crate) hold: Mutex<Option<Hold>>,
 }
 
 #[async_trait]
@@ -45,14 +48,18 @@ impl Gate for TestGate {
         if let Some(denied) = &*self.deny.lock().unwrap() {
             return Err(denied.clone());
         }
-        let admission = Admission { pusher: Some("tester".into()), epoch: Some(7) };
+        let admission = Admission {
+            pusher: Some("tester".into()),
+            epoch: Some(7),
+            hold: self.hold.lock().unwrap().clone(),
+        };
         match credentials {
             _ if !self.tokens => Ok(admission),
             Credentials::Basic { password, .. } | Credentials::Bearer(password) => {
                 match (password.reveal(), access) {
                     (TOKEN, _) | ("reader", Access::Read) => Ok(admission),
                     ("reader", Access::Write) => Err(Denied::Forbidden("this token may only read".into())),
-                    _ => Err(Denied::Unauthenticated),
+                    _ => Err(Denied::UnknownToken),
                 }
             }
             Credentials::None | Credentials::Key(_) => Err(Denied::Unauthenticated),

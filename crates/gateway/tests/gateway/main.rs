@@ -13,4 +13,5 @@ mod raw;
 mod refuse;
 mod repositories;
 mod ssh;
+mod term;
 mod vanish;

@@ -193,3 +193,73 @@ async fn broken_objects_are_refused_and_the_pusher_hears_why_although_it_was_sti
     assert!(refused.stderr.contains("remote rejected"), "{}", refused.stderr);
     assert_eq!(fixture.oid(&repo, "refs/heads/x").await, None);
 }
+
+/// Whoever may push could otherwise put a commit in the place of another, and rewind what only goes forward (INV-4).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_replaced_by_a_descendant_is_none() {
+    let fixture = Fixture::start().await;
+    let repo = fixture.repo("kv").await;
+    let url = fixture.url("kv");
+    let client = Client::with_commit().await;
+    let here = client.work_ok(&["rev-parse", "HEAD"]).await;
+    let tree = client.work_ok(&["rev-parse", "HEAD^{tree}"]).await;
+    let unrelated = client.work_ok(&["commit-tree", "-m", "unrelated", &tree]).await;
+    let child = client.work_ok(&["commit-tree", "-p", &here, "-m", "child", &tree]).await;
+    client.work_ok(&["push", "--quiet", &url, &format!("{here}:refs/kv/main")]).await;
+    client.work_ok(&["push", "--quiet", &url, &format!("{child}:refs/replace/{unrelated}")]).await;
+    client.work_ok(&["push", "--quiet", &url, &format!("{unrelated}:refs/heads/unrelated")]).await;
+    let back = client.run_in_work(&["push", "--force", &url, &format!("{unrelated}:refs/kv/main")]).await;
+    assert!(back.stderr.contains("refs/kv/main moves forward only"), "{}", back.stderr);
+    assert_eq!(fixture.oid(&repo, "refs/kv/main").await.unwrap().as_str(), here);
+}
+
+/// It has neither our hooks nor our settings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_was_brought_here_from_elsewhere_is_protected_like_the_others() {
+    let fixture = Fixture::start().await;
+    let client = Client::with_commit().await;
+    let here = client.commit("second").await;
+    let path = fixture.home().join("repos/brought.git");
+    client.ok(&["clone", "--quiet", "--bare", client.work().to_str().unwrap(), path.to_str().unwrap()]).await;
+    let repo = RepoDir::open(&path).unwrap();
+    let url = fixture.url("brought");
+    let push = async |refspec: &str| client.run_in_work(&["push", &url, refspec]).await;
+    assert!(push("HEAD:refs/kv/main").await.succeeded());
+    assert_eq!(
+        (journal(&repo).len(), fixture.recorded()),
+        (1, vec!["brought tester refs/kv/main".to_owned()])
+    );
+    for (refspec, why) in
+        [("+HEAD~1:refs/kv/main", "moves forward only"), (":refs/kv/main", "may not be deleted")]
+    {
+        let refused = push(refspec).await;
+        assert!(refused.stderr.contains(why), "{refspec}: {}", refused.stderr);
+    }
+    assert_eq!(fixture.oid(&repo, "refs/kv/main").await.unwrap().as_str(), here);
+    let tree = client.work_ok(&["rev-parse", "HEAD^{tree}"]).await;
+    let commit = client.path().join("commit");
+    std::fs::write(&commit, format!("tree {tree}\nauthor nobody\ncommitter nobody\n\nx\n")).unwrap();
+    let broken =
+        client.work_ok(&["hash-object", "-t", "commit", "-w", "--literally", commit.to_str().unwrap()]).await;
+    assert!(!push(&format!("{broken}:refs/heads/x")).await.succeeded(), "objects are not looked at");
+}
+
+/// git keeps that list in memory before any hook can say how many refs are allowed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_refs_without_end_is_cut_off() {
+    use crate::raw::{answer, post_head, send};
+    let fixture = Fixture::start().await;
+    fixture.repo("a").await;
+    let command = format!("{0} {1} refs/heads/x", "0".repeat(40), "1".repeat(40));
+    let line = format!("{:04x}{command}", command.len() + 4);
+    let body = line.repeat((17 << 20) / line.len());
+    let head = post_head("/git/a", "git-receive-pack", &format!("content-length: {}\r\n", body.len()));
+    let refused = answer(send(fixture.address, (head + &body).as_bytes()).await).await;
+    assert_eq!(
+        (refused.status, refused.body.contains("push fewer of them")),
+        (413, true),
+        "{}",
+        refused.body
+    );
+    fixture.nothing_left().await;
+}

@@ -67,6 +67,30 @@ async fn repositories_are_listed_and_nothing_else_is() {
     assert!(matches!(repositories.find(&name("empty")), Err(Error::NotFound { .. })));
 }
 
+/// What a push that was killed with all its processes leaves, a day later and right away.
+#[tokio::test]
+async fn what_killed_pushes_left_is_removed_once_it_is_old() {
+    let home = tempfile::tempdir().unwrap();
+    let repositories = repositories(home.path());
+    let objects = create(&repositories, "a/b").await.path().join("objects");
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    for (name, is_old) in
+        [("tmp_objdir-incoming-old", true), ("tmp_objdir-incoming-new", false), ("pack", true)]
+    {
+        let dir = objects.join(name);
+        std::fs::create_dir_all(dir.join("pack")).unwrap();
+        if is_old {
+            std::fs::File::open(dir).unwrap().set_modified(old).unwrap();
+        }
+    }
+    repositories.sweep_quarantines();
+    let names =
+        std::fs::read_dir(&objects).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    assert_eq!(names, ["info", "pack", "tmp_objdir-incoming-new"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_repository_lies_in_the_trash_and_its_name_is_free() {
     let fixture = Fixture::start().await;
@@ -84,4 +108,25 @@ async fn a_removed_repository_lies_in_the_trash_and_its_name_is_free() {
     fixture.repo("team/tools").await;
     assert_eq!(client.ok(&["ls-remote", &url]).await, "");
     assert!(matches!(fixture.repositories.remove(&name("nothing")), Err(Error::NotFound { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_that_come_and_go_do_not_hide_the_others() {
+    let home = tempfile::tempdir().unwrap();
+    let repositories = repositories(home.path());
+    create(&repositories, "a").await;
+    let (group, stop) = (home.path().join("repos/group"), tokio_util::sync::CancellationToken::new());
+    let ended = stop.clone();
+    let coming_and_going = std::thread::spawn(move || {
+        while !ended.is_cancelled() {
+            std::fs::create_dir(&group).unwrap();
+            std::fs::remove_dir(&group).unwrap();
+        }
+    });
+    for _ in 0..2000 {
+        let listed = repositories.list();
+        assert!(listed.as_ref().is_ok_and(|listed| names(listed) == ["a"]), "{listed:?}");
+    }
+    stop.cancel();
+    coming_and_going.join().unwrap();
 }

@@ -13,7 +13,12 @@ use crate::log;
 use crate::raw::{post_head, push_body, send};
 
 /// Begins a push of `refs/kv/main` by hand and sends all but the last `hold_back` bytes.
-async fn push(fixture: &Fixture, client: &Client, id: &str, hold_back: usize) -> (TcpStream, Vec<u8>) {
+pub(crate) async fn push(
+    fixture: &Fixture,
+    client: &Client,
+    id: &str,
+    hold_back: usize,
+) -> (TcpStream, Vec<u8>) {
     let body = push_body(client, "refs/kv/main").await;
     let headers = format!("content-length: {}\r\nx-request-id: {id}\r\n", body.len());
     let head = post_head("/git/a", "git-receive-pack", &headers);
@@ -105,6 +110,22 @@ async fn a_push_that_may_not_be_killed_is_not_waited_for_for_ever() {
     drop(stream);
     fixture.nothing_left().await;
     assert_eq!(fixture.oid(&repo, "refs/kv/main").await, None);
+}
+
+/// Its client went before the gateway was to stop, so it had more time then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_without_its_client_does_not_keep_the_gateway_from_stopping() {
+    log::listen();
+    let fixture = Fixture::start().await;
+    fixture.repo("a").await;
+    let client = Client::with_commit().await;
+    fixture.tell_hooks("wait-after");
+    let (stream, _) = push(&fixture, &client, "gone-first", 0).await;
+    fixture.hook_says("at-after").await;
+    drop(stream);
+    log::says("gone-first", "goes on without its client").await;
+    tokio::time::timeout(PATIENCE, fixture.tasks.join()).await.expect("it does not stop");
+    assert_eq!(processes(fixture.home().to_str().unwrap()), [""; 0]);
 }
 
 /// Begins to fetch everything by hand, reads a little, and then nothing more.

@@ -1,10 +1,11 @@
 //! Repositories for tests: a bare one, and a bare remote beside it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use stargate_git::{Git, Init, Oid, Protocols, Push, PushAnswer, RefName, RemoteName, RepoDir, Update};
+use stargate_testkit::git::{self, executable};
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine.
@@ -13,10 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Every git that is there.
 pub(crate) fn gits() -> Vec<Git> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = std::env::var("STARGATE_TEST_GITS").unwrap_or_default();
-    let programs = std::iter::once("git".to_owned()).chain(more.split(':').map(str::to_owned));
-    let programs: Vec<String> = programs.filter(|program| !program.is_empty()).collect();
-    programs.iter().map(|program| Git::new(program, &path)).collect()
+    git::programs().iter().map(|program| Git::new(program, &path)).collect()
 }
 
 pub(crate) fn name(text: &str) -> RefName {
@@ -112,28 +110,6 @@ impl World {
     pub(crate) fn remote_hook(&self, hook: &str, script: &str) {
         executable(&self.remote_dir.path().join("hooks").join(hook), script);
     }
-}
-
-/// A shell script that can be run.
-pub(crate) fn executable(path: &Path, script: &str) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_owned()
-}
-
-/// Processes of this machine that have `text` in their command line or environment, as far as we may look.
-pub(crate) fn processes_with(text: &str, file: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let bytes = std::fs::read(entry.path().join(file)).unwrap_or_default();
-        let shown = String::from_utf8_lossy(&bytes).replace('\0', " ");
-        if shown.contains(text) {
-            found.push(format!("{}: {shown}", entry.file_name().display()));
-        }
-    }
-    found
 }
 
 /// Waits for a condition.

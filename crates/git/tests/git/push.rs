@@ -1,8 +1,9 @@
 //! What git says about pushes, and that nothing but what was asked for happens.
 
 use stargate_git::{End, Error, Flag, Git, Lease, Push, Update};
+use stargate_testkit::git::executable;
 
-use crate::fixture::{PATIENCE, World, executable, gits, name};
+use crate::fixture::{PATIENCE, World, gits, name};
 
 fn flags(answer: &stargate_git::PushAnswer) -> Vec<(Flag, Option<&str>)> {
     answer.lines.iter().map(|line| (line.flag, line.reason.as_deref())).collect()
@@ -118,6 +119,7 @@ async fn hooks_and_variables_of_this_side_play_no_part() {
                 "GIT_CONFIG_GLOBAL",
                 "GIT_CONFIG_NOSYSTEM",
                 "GIT_DIR",
+                "GIT_NO_REPLACE_OBJECTS",
                 "GIT_SSH_COMMAND",
                 "GIT_TERMINAL_PROMPT",
                 "HOME",

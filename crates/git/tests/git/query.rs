@@ -27,6 +27,21 @@ async fn refs_of_both_sides_are_listed_by_pattern() {
     }
 }
 
+/// Whoever may push a ref could otherwise make any commit look like a descendant of another (INV-4).
+#[tokio::test]
+async fn replaced_commits_do_not_change_who_descends_from_whom() {
+    for git in gits() {
+        let w = World::new(&git).await;
+        let here = w.commit(None, "here");
+        let unrelated = w.commit(None, "unrelated");
+        let child = w.commit(Some(&here), "child");
+        w.push(&[(&here, "refs/kv/main")]).await;
+        w.run(w.repo.path(), &["update-ref", &format!("refs/replace/{unrelated}"), child.as_str()]);
+        assert!(!w.git.is_ancestor(&w.repo, &here, &unrelated).await.unwrap());
+        assert_eq!(w.git.commits_between(&w.repo, &here, &unrelated).await.unwrap(), None);
+    }
+}
+
 #[tokio::test]
 async fn ancestry_is_answered_and_a_missing_commit_is_an_error_not_a_no() {
     for git in gits() {
@@ -76,14 +91,57 @@ async fn commits_of_the_other_side_are_looked_at_without_changing_the_repository
 }
 
 #[tokio::test]
-async fn the_url_of_a_remote_is_shown_without_its_password() {
+async fn the_url_of_a_remote_is_known_and_one_with_a_secret_is_refused_without_repeating_it() {
     for git in gits() {
         let w = World::new(&git).await;
-        w.set_url("https://me:canary@git.example/x.git");
+        w.set_url("ssh://git@git.example/x.git");
         let url = w.git.remote_url(&w.repo, &w.remote).await.unwrap();
-        assert_eq!(url.as_deref(), Some("https://***@git.example/x.git"));
+        assert_eq!(url.as_deref(), Some("ssh://***@git.example/x.git"));
         let other = RemoteName::parse("other").unwrap();
         assert_eq!(w.git.remote_url(&w.repo, &other).await.unwrap(), None);
+        for secret in ["https://me:canary@git.example/x.git", "http://canary@h/x", "ssh://git:canary@h/x"] {
+            w.set_url(secret);
+            let error = w.git.remote_url(&w.repo, &w.remote).await.unwrap_err().to_string();
+            assert!(error.contains("mirror.token") && !error.contains("canary"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_remote_that_is_asked_at_one_place_and_pushed_to_at_another_is_refused() {
+    for git in gits() {
+        let w = World::new(&git).await;
+        w.set_url("https://git.example/a.git");
+        let add = |key: &str| {
+            let key = format!("remote.{}.{key}", w.remote);
+            w.run(w.repo.path(), &["config", "--add", &key, "https://git.example/b.git"]);
+        };
+        add("pushurl");
+        let error = w.git.remote_url(&w.repo, &w.remote).await.unwrap_err().to_string();
+        assert!(error.contains("remove its pushurl"), "{error}");
+        w.set_url("https://git.example/a.git");
+        add("url");
+        w.run(w.repo.path(), &["config", "--unset-all", &format!("remote.{}.pushurl", w.remote)]);
+        let error = w.git.remote_url(&w.repo, &w.remote).await.unwrap_err().to_string();
+        assert!(error.contains("several URLs"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_that_a_remote_has_already_is_not_written_again() {
+    for git in gits() {
+        let w = World::new(&git).await;
+        let file = w.repo.path().join("config");
+        let set = async |url: &str| {
+            w.git.set_remote_url(&w.repo, &w.remote, url).await.unwrap();
+            // git writes another file and puts it in the place of the old one.
+            std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&file).unwrap())
+        };
+        let (first, again) = (set("ssh://git@host:2222/x.git").await, set("ssh://git@host:2222/x.git").await);
+        assert_eq!(first, again);
+        set("ssh://other@host:2222/x.git").await;
+        let written = w.run(w.repo.path(), &["config", "--get-all", "remote.github-origin.url"]);
+        assert_eq!(written, "ssh://other@host:2222/x.git");
     }
 }
 

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use stargate_git::{End, RepoDir, Serve, Service};
+use stargate_testkit::git::{executable, processes_with};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::fixture::{World, eventually, executable, gits, name, processes_with};
+use crate::fixture::{World, eventually, gits, name};
 
 fn serve(repo: &RepoDir, service: Service, advertise: bool) -> Serve<'_> {
     Serve { service, repo, advertise, stateless: true, protocol: None, settings: &[], env: &[] }

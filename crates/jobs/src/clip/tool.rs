@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CLIP_FAILED, FFMPEG_MISSING};
 use crate::execution::{chain, stopped};
 use crate::pipes::{Reader, overhear};
-use crate::process::{Pipes, Process, Spec, StartError};
+use crate::process::{self, Pipes, Spec, StartError};
 
 /// Containers that hold all they need. By ffmpeg's names; one of several names of a format is enough.
 pub(super) const FORMATS: &str =
@@ -77,7 +77,7 @@ impl Tools<'_> {
     ) -> Result<Option<Ended>, Failure> {
         let name = program.to_string_lossy();
         let spec = Spec { program: &name, args, working_dir: None, env: self.environment.to_vec() };
-        let (mut process, pipes) = Process::start(&spec).map_err(not_started)?;
+        let (mut process, pipes) = process::start(&spec).map_err(not_started)?;
         let Pipes { stdin, stdout, stderr } = pipes;
         drop(stdin);
         let (exited, enough) = (CancellationToken::new(), CancellationToken::new());

@@ -56,7 +56,7 @@ fn neighbour() -> HttpCourier {
 }
 
 fn waiting(timeout: Duration) -> HttpCourier {
-    let settings = Settings { allow_private: true, timeout };
+    let settings = Settings { allow_private: true, timeout, ..Settings::default() };
     HttpCourier::new(&settings, secrets()).unwrap()
 }
 
@@ -146,6 +146,7 @@ async fn refusals_are_final_and_overload_is_not() {
         assert_eq!((failure.error.code.as_str(), failure.error.class), (code, class), "{head}");
         assert_eq!(failure.error.detail.as_deref(), Some("because"));
         assert_eq!(failure.retry_after, None, "{head}");
+        assert_eq!(failure.error.message.contains("not followed"), head.starts_with('3'), "{failure:?}");
     }
     assert!(!is_contacted(&elsewhere).await, "the redirect was followed");
     let busy = call("429 Busy\r\nretry-after: 7", "", None).await.0.unwrap_err();
@@ -165,7 +166,7 @@ async fn private_addresses_are_blocked_before_they_are_contacted_unless_they_are
             let failure = courier.deliver(&delivery).await.unwrap_err();
             assert_eq!(failure.error.code, SSRF_BLOCKED, "{host}: {failure:?}");
             assert_eq!(failure.error.class, ErrorClass::ValidationFailure);
-            assert!(failure.error.message.contains("allow_private"), "{failure:?}");
+            assert!(failure.error.message.contains("webhooks.allow_private"), "{failure:?}");
             assert_hides(&failure);
         }
     }
@@ -234,8 +235,10 @@ async fn a_secret_that_is_not_there_needs_an_operator_and_nothing_is_sent() {
     let (listener, url) = listen(Ipv4Addr::LOCALHOST).await;
     for name in ["OTHER", "EMPTY"] {
         let failure = neighbour().deliver(&delivery(&url, Some(name))).await.unwrap_err();
-        assert_eq!(failure.error.class, ErrorClass::Fatal);
-        assert_eq!(failure.error.message, format!("the secret {name} of hook 3 is not set"));
+        assert_eq!((failure.error.code.as_str(), failure.error.class), (SECRET_MISSING, ErrorClass::Fatal));
+        let expected = format!("webhook 3 is signed with the secret {name}, which");
+        assert!(failure.error.message.starts_with(&expected), "{failure:?}");
+        assert!(failure.error.message.contains("[webhooks.secrets]"), "{failure:?}");
         assert_hides(&failure);
     }
     assert!(!is_contacted(&listener).await);
@@ -272,7 +275,7 @@ async fn a_hook_that_could_not_be_entered_today_is_refused_without_repeating_its
     for url in ["canary", "ftp://example.com/canary", "https://user:canary@example.com/"] {
         let failure = neighbour().deliver(&delivery(url, None)).await.unwrap_err();
         assert_eq!(failure.error.class, ErrorClass::ValidationFailure, "{url}");
-        assert!(failure.error.message.starts_with("hook 3: url "), "{failure:?}");
+        assert!(failure.error.message.starts_with("webhook 3: url "), "{failure:?}");
         assert_hides(&failure);
     }
 }

@@ -11,7 +11,7 @@ use stargate_artifact::s3::{self, S3};
 use stargate_artifact::{Artifacts as _, Found, Key, Permit, Publisher, Unobserved};
 use stargate_base::{Secret, Tasks};
 use stargate_jobs::clip::{self, Clip, Settings};
-use stargate_jobs::process::{Process, Spec};
+use stargate_jobs::process::{self, Spec};
 use stargate_queue::retry::{RETRIES_EXHAUSTED, TIMEOUT};
 use stargate_queue::{Profile, State};
 use stargate_testkit::s3::Corner;
@@ -68,7 +68,7 @@ async fn video(dir: &Path) -> PathBuf {
     args.push(path.to_str().unwrap().to_owned());
     let spec = Spec { program: "ffmpeg", args: &args, working_dir: None, env: settings().inherited };
     let (mut process, _pipes) =
-        Process::start(&spec).expect("ffmpeg is needed: install the package, or run cargo xtask services");
+        process::start(&spec).expect("ffmpeg is needed: install the package, or run cargo xtask services");
     assert!(process.wait().await.unwrap().success());
     path
 }

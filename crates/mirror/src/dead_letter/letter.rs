@@ -13,6 +13,8 @@ use crate::journal::Line;
 const ERROR_BYTES_MAX: usize = 8 * 1024;
 /// The most refs about which something is kept.
 const REFS_MAX: usize = 1000;
+/// Where an entry says in its `meta` how often it was requeued.
+pub(super) const REQUEUES: &str = "requeues";
 
 /// Why an entry was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,6 +34,18 @@ pub enum Reason {
     Outage,
     /// Something is wrong here: an object is missing.
     Local,
+}
+
+/// When a letter is requeued by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Return {
+    /// Never: an operator decides.
+    Never,
+    /// When the remote takes pushes again.
+    WithRemote,
+    /// After a while, a few times, each time after a longer while: nobody knows why it failed.
+    Later,
 }
 
 /// An entry that was given up.
@@ -55,6 +69,9 @@ pub struct DeadLetter {
     pub first_attempt_at: Timestamp,
     /// When it was given up.
     pub dead_lettered_at: Timestamp,
+    /// When it is requeued by itself. Letters of early versions do not say; see [`DeadLetter::returns`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<Return>,
     /// Where its line stands.
     pub journal: JournalPlace,
     /// Its line.
@@ -111,6 +128,7 @@ pub struct NewLetter {
     per_ref: Vec<PerRef>,
     attempts: u32,
     first_attempt_at: Timestamp,
+    returns: Option<Return>,
 }
 
 impl NewLetter {
@@ -124,7 +142,14 @@ impl NewLetter {
             per_ref: Vec::new(),
             attempts: 0,
             first_attempt_at: clock::wall(),
+            returns: None,
         }
+    }
+
+    /// When it is to be requeued by itself.
+    #[must_use]
+    pub fn returning(self, returns: Return) -> Self {
+        Self { returns: Some(returns), ..self }
     }
 
     /// How often it was tried, and since when.
@@ -153,6 +178,7 @@ impl NewLetter {
             attempts: self.attempts,
             first_attempt_at: self.first_attempt_at,
             dead_lettered_at: clock::wall(),
+            returns: self.returns,
             journal: JournalPlace {
                 journal_id: line.position.journal_id.clone(),
                 segment: line.segment,
@@ -165,6 +191,28 @@ impl NewLetter {
 }
 
 impl DeadLetter {
+    /// When it is requeued by itself.
+    pub fn returns(&self) -> Return {
+        self.returns.unwrap_or(match self.reason {
+            Reason::Outage | Reason::Auth => Return::WithRemote,
+            _ => Return::Never,
+        })
+    }
+
+    /// How often its entry was requeued before.
+    pub fn requeues(&self) -> u32 {
+        let Payload::Entry(fields) = &self.payload else { return 0 };
+        let count = fields.get("meta").and_then(|meta| meta.get(REQUEUES)).and_then(Value::as_u64);
+        count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// The ref and the object of its entry.
+    pub fn target(&self) -> Option<(&str, &str)> {
+        let Payload::Entry(fields) = &self.payload else { return None };
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        Some((text("ref")?, text("new_oid").or_else(|| text("oid"))?))
+    }
+
     pub(super) fn is_of_same_line(&self, other: &Self) -> bool {
         self.journal == other.journal && self.payload == other.payload
     }

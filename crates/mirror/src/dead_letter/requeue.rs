@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stargate_base::clock;
 
+use super::letter::REQUEUES;
 use super::{DeadLetter, DeadLetters, LOCK, Payload, State};
 use crate::entry::{self, NewEntry, Place};
 use crate::error::{Error, Result};
@@ -47,8 +48,8 @@ struct Intent {
 }
 
 impl DeadLetters {
-    /// Appends the letter's entry to the journal again, with `meta.requeue_of` (its entry) and `meta.dead_letter_id`.
-    /// Works while a worker runs.
+    /// Appends the letter's entry to the journal again, with `meta.requeue_of` (its entry), `meta.dead_letter_id` and
+    /// `meta.requeues` (how often it was by then). Works while a worker runs.
     pub fn requeue(&self, journal: &Journal, id: &str, how: Requeue) -> Result<Requeued> {
         let _lock = self.lock()?;
         let stored = self.show(id)?;
@@ -127,6 +128,7 @@ fn new_entry(letter: &DeadLetter) -> Result<NewEntry> {
     let mut meta = entry.meta;
     meta.insert("requeue_of".to_owned(), Value::from(letter.entry_id.as_str()));
     meta.insert("dead_letter_id".to_owned(), Value::from(letter.dead_letter_id.as_str()));
+    meta.insert(REQUEUES.to_owned(), Value::from(letter.requeues().saturating_add(1)));
     Ok(NewEntry {
         entry_id: None,
         ns: entry.ns,

@@ -14,19 +14,19 @@ use stargate_git::Oid;
 
 use super::{Step, Steps};
 use crate::checkpoint::Checkpoint;
-use crate::dead_letter::{DeadLetters, NewLetter, Reason, Requeue, State};
+use crate::dead_letter::{DeadLetter, DeadLetters, NewLetter, Reason, Requeue, Return};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Line, Next, Position, Reader, Resume};
+use crate::lock::WorkerLock;
 use crate::metrics;
-use crate::plan::{Pending, Task, What};
+use crate::plan::{Pending, TXN_ENTRIES_MAX, Task, What};
 use crate::reconcile;
 use crate::routes::{Routes, names_of};
 use crate::status::{Index, Record, Status, Statuses};
 
-/// How many letters are looked through for those of an outage, or for a ref.
-pub(crate) const LETTERS_SCANNED_MAX: usize = 10_000;
-
+/// How many open letters are looked through, the newest first, for those that come back and for refs.
+pub(crate) const LETTERS_OPEN_MAX: usize = 100_000;
 /// What is known of the journal, in memory.
 pub(super) struct Books {
     repo: PathBuf,
@@ -35,6 +35,7 @@ pub(super) struct Books {
     statuses: Statuses,
     pub(super) letters: DeadLetters,
     routes: Routes,
+    lock: Arc<WorkerLock>,
     steps: Arc<dyn Steps>,
     /// Lines that were read and are not accounted for, and what is to be done with each.
     lines: VecDeque<Line>,
@@ -58,6 +59,7 @@ pub(super) struct Settlement {
 pub(super) struct Surrender {
     pub(super) verdict: crate::classify::Verdict,
     pub(super) reason: Reason,
+    pub(super) returns: Return,
     pub(super) attempts: u32,
     pub(super) first_attempt_at: Timestamp,
 }
@@ -70,7 +72,12 @@ pub(super) struct Backlog {
 }
 
 impl Books {
-    pub(super) fn open(repo: &Path, routes: &Routes, steps: Arc<dyn Steps>) -> Result<Self> {
+    pub(super) fn open(
+        repo: &Path,
+        routes: &Routes,
+        lock: &Arc<WorkerLock>,
+        steps: Arc<dyn Steps>,
+    ) -> Result<Self> {
         let journal = Journal::open(repo)?;
         let letters = DeadLetters::open(repo)?;
         letters.rebuild_view()?;
@@ -85,6 +92,7 @@ impl Books {
             statuses,
             letters,
             routes: routes.clone(),
+            lock: Arc::clone(lock),
             steps,
             lines: VecDeque::new(),
             pending: VecDeque::new(),
@@ -93,9 +101,9 @@ impl Books {
         })
     }
 
-    /// Reads lines until `most` wait or there are no more.
+    /// Reads lines until `most` wait or there are no more. A transaction is read to its end, so that it can go whole.
     pub(super) fn fill(&mut self, most: usize) -> Result<()> {
-        while self.lines.len() < most {
+        while self.lines.len() < most || self.is_in_transaction(most) {
             match self.reader.next()? {
                 Next::Line(line) => self.take(*line),
                 Next::NotYet => {
@@ -104,12 +112,19 @@ impl Books {
                 }
                 Next::Broken(mismatch) => {
                     tracing::warn!(%mismatch, "the journal is not the one that was read; it is read again");
-                    *self = Self::open(&self.repo, &self.routes, Arc::clone(&self.steps))?;
+                    *self = Self::open(&self.repo, &self.routes, &self.lock, Arc::clone(&self.steps))?;
                 }
             }
         }
         self.steps.reached(Step::Read);
         Ok(())
+    }
+
+    /// Whether the last line that was read belongs to a transaction, of which more may follow.
+    fn is_in_transaction(&self, most: usize) -> bool {
+        let last = self.pending.back().map(|entry| &entry.what);
+        matches!(last, Some(What::Push(Task { txn: Some(_), .. })))
+            && self.lines.len() < most + TXN_ENTRIES_MAX
     }
 
     fn take(&mut self, line: Line) {
@@ -142,6 +157,7 @@ impl Books {
 
     /// The first entries ended so. They are accounted for when this answers.
     pub(super) fn settle(&mut self, settlements: &[Settlement]) -> Result<()> {
+        self.lock.check()?;
         let now = clock::wall();
         let mut records = Vec::with_capacity(settlements.len());
         for ((settlement, line), entry) in settlements.iter().zip(&self.lines).zip(&self.pending) {
@@ -158,11 +174,13 @@ impl Books {
 
     /// Gives up the first entries: a dead letter each, then as above. Answers the letters' ids.
     pub(super) fn give_up(&mut self, count: usize, surrender: &Surrender) -> Result<Vec<String>> {
+        self.lock.check()?;
         let mut ids = Vec::with_capacity(count);
         for line in self.lines.iter().take(count) {
             let verdict = &surrender.verdict;
             let letter = NewLetter::new(line, surrender.reason, &verdict.error)
                 .tried(surrender.attempts, surrender.first_attempt_at)
+                .returning(surrender.returns)
                 .said(verdict.git_exit, verdict.per_ref.clone());
             let id = self.letters.add(letter)?;
             metrics::dead_lettered(surrender.reason);
@@ -196,6 +214,8 @@ impl Books {
             self.reader.sync()?;
             self.steps.reached(Step::Synced);
         }
+        // The checkpoint of whoever has the lock now must not be put back.
+        self.lock.check()?;
         Checkpoint::store(&self.repo, &position)?;
         self.steps.reached(Step::Checkpointed);
         Ok(())
@@ -214,27 +234,26 @@ impl Books {
         Ok(Backlog { entries, lag })
     }
 
-    /// Letters of outages that nobody has requeued.
-    pub(super) fn outage_letters(&self) -> Result<Vec<String>> {
-        let open = self.letters.list(None, LETTERS_SCANNED_MAX)?.into_iter().filter(|stored| {
-            stored.state == State::Open && matches!(stored.letter.reason, Reason::Outage | Reason::Auth)
-        });
-        Ok(open.map(|stored| stored.letter.dead_letter_id).collect())
+    /// Letters that nobody has requeued, newest first.
+    pub(super) fn open_letters(&self) -> Result<Vec<DeadLetter>> {
+        self.letters.open_letters(LETTERS_OPEN_MAX)
     }
 
-    /// Puts letters into the journal again.
+    /// Letters that are to be requeued when the remote takes pushes again, in the order of the journal.
+    pub(super) fn outage_letters(&self) -> Result<Vec<String>> {
+        let open = self.open_letters()?.into_iter().rev();
+        let open = open.filter(|letter| letter.returns() == Return::WithRemote);
+        Ok(open.map(|letter| letter.dead_letter_id).collect())
+    }
+
+    /// Puts letters into the journal again. What does not work now is tried again with the next comparison.
     pub(super) fn requeue(&self, ids: &[String]) -> Result<()> {
         for id in ids {
             match self.letters.requeue(&self.journal, id, Requeue::Once) {
                 Ok(requeued) => {
-                    tracing::info!(
-                        dead_letter_id = id,
-                        entry_id = requeued.entry_id,
-                        "requeued after an outage"
-                    );
+                    tracing::info!(dead_letter_id = id, entry_id = requeued.entry_id, "requeued by itself");
                 }
                 Err(error) if error.is_fail_stop() => return Err(error),
-                // It stays a dead letter, for an operator.
                 Err(error) => tracing::warn!(dead_letter_id = id, %error, "a dead letter cannot be requeued"),
             }
             self.steps.reached(Step::Requeued);

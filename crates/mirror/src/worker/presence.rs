@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use stargate_base::clock;
 use tokio::time::Instant;
 
+use super::doubt::returning;
 use super::{Round, Step, Worker};
 use crate::breaker::{Leave, State};
 use crate::classify::Verdict;
 use crate::error::Result;
-use crate::reconcile;
+use crate::reconcile::{self, Accounted};
 
 impl Worker {
     /// Whether a push may be tried, and whether it is a probe. Asks the remote first if nothing is known of it.
@@ -23,7 +25,7 @@ impl Worker {
             && let Err(verdict) = self.remote.ask().await
             && probing
         {
-            self.away(&verdict, None);
+            self.away(&verdict, Vec::new());
             return Ok(Err(self.waiting()));
         }
         // Otherwise the tries of the entry tell; the first that is given up opens the breaker.
@@ -38,7 +40,7 @@ impl Worker {
             Leave::Probe => {}
         }
         if let Err(verdict) = self.remote.ask().await {
-            self.away(&verdict, None);
+            self.away(&verdict, Vec::new());
             return Ok(self.waiting());
         }
         // It answers; whether it takes pushes shows when the letters are pushed, which is a probe still.
@@ -58,9 +60,9 @@ impl Worker {
         }
     }
 
-    pub(super) fn away(&mut self, verdict: &Verdict, letter: Option<String>) {
+    pub(super) fn away(&mut self, verdict: &Verdict, letters: Vec<String>) {
         let was_closed = *self.breaker.state() == State::Closed;
-        self.breaker.failed(self.now(), letter);
+        self.breaker.failed(self.now(), letters);
         self.remote.forget();
         if was_closed {
             tracing::error!(
@@ -93,32 +95,42 @@ impl Worker {
         if let Err(verdict) = self.remote.ask().await {
             // Without a letter: nothing was given up. Before the first round entries are tried as always.
             if probing || self.reconciled.is_some() {
-                self.away(&verdict, None);
+                self.away(&verdict, Vec::new());
                 return Ok(Some(self.waiting()));
             }
             tracing::warn!(error = verdict.error, "cannot compare refs with the remote");
+            self.state.send_modify(|state| state.error = Some(verdict.error.clone()));
             self.reconciled = Some(Instant::now());
             return Ok(None);
         }
         self.reconciled = Some(Instant::now());
-        let gaps = match self.remote.known() {
-            Some(known) => {
-                let (git, repo, routes) =
-                    (self.remote.git(), self.remote.repo(), &self.remote.config().routes);
-                reconcile::gaps(git, repo, routes, known).await?
-            }
-            None => Vec::new(),
-        };
-        if !gaps.is_empty() {
-            let steps = Arc::clone(&self.means.steps);
-            self.on_books(move |books| {
-                let waiting = books.newest_waiting()?;
-                reconcile::journal(&books.journal, &books.letters, gaps, &waiting)?;
-                steps.reached(Step::Reconciled);
-                Ok(())
-            })
-            .await?;
+        let open = self.on_books(|books| books.open_letters()).await?;
+        if *self.breaker.state() == State::Closed {
+            self.state.send_modify(|state| state.error = None);
+            let letters = returning(&open, clock::wall(), self.remote.config().reconcile_every);
+            self.on_books(move |books| books.requeue(&letters)).await?;
         }
+        self.journal_gaps(Accounted::of(&open)).await?;
         Ok(None)
+    }
+
+    async fn journal_gaps(&mut self, mut accounted: Accounted) -> Result<()> {
+        accounted.waiting = self.on_books(|books| books.newest_waiting()).await?;
+        accounted.ahead = self.remote.ahead().clone();
+        let Some(known) = self.remote.known() else { return Ok(()) };
+        let (git, repo, routes) = (self.remote.git(), self.remote.repo(), &self.remote.config().routes);
+        let gaps = reconcile::gaps(git, repo, routes, known, &accounted).await?;
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        let steps = Arc::clone(&self.means.steps);
+        self.on_books(move |books| {
+            // Pushes went on while refs were compared.
+            accounted.waiting = books.newest_waiting()?;
+            reconcile::journal(&books.journal, gaps, &accounted)?;
+            steps.reached(Step::Reconciled);
+            Ok(())
+        })
+        .await
     }
 }

@@ -1,6 +1,6 @@
 //! What is known of the other side, and how to find out more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use stargate_git::{Git, Oid, RefName, Refs, RepoDir, Update};
@@ -11,6 +11,9 @@ use crate::plan::Task;
 
 /// How many parked refs are remembered; of more, each entry gets all its tries.
 const PARKED_MAX: usize = 10_000;
+
+/// How many refs are remembered that the other side has further than we know them; of more, each comparison looks again.
+const AHEAD_MAX: usize = 10_000;
 
 /// How closely to look whether the other side has something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +33,13 @@ pub(super) struct Remote {
     known: Option<Refs>,
     /// Refs whose last entry it did not want.
     parked: HashSet<RefName>,
+    /// Refs that it has further than we know them: what they are here, and what there.
+    ahead: HashMap<RefName, (Oid, Oid)>,
 }
 
 impl Remote {
     pub(super) fn new(git: Git, repo: RepoDir, config: Config) -> Self {
-        Self { git, repo, config, known: None, parked: HashSet::new() }
+        Self { git, repo, config, known: None, parked: HashSet::new(), ahead: HashMap::new() }
     }
 
     /// Its refs, as of the last time it was asked, and what was pushed since.
@@ -112,6 +117,21 @@ impl Remote {
             Ok(Some(commits)) => oids.iter().all(|oid| commits.contains(*oid)),
             _ => false,
         }
+    }
+
+    /// A task was found to be there. If it is further, that need not be found out again.
+    pub(super) fn note_ahead(&mut self, task: &Task) {
+        let there = self.known.as_ref().and_then(|known| known.get(&task.route.to));
+        if let Some(there) = there.filter(|there| **there != task.oid)
+            && (self.ahead.len() < AHEAD_MAX || self.ahead.contains_key(&task.name))
+        {
+            self.ahead.insert(task.name.clone(), (task.oid.clone(), there.clone()));
+        }
+    }
+
+    /// Refs that it has further than we know them: what they are here, and what there.
+    pub(super) fn ahead(&self) -> &HashMap<RefName, (Oid, Oid)> {
+        &self.ahead
     }
 
     pub(super) fn park(&mut self, name: &RefName) {

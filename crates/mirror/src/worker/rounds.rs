@@ -1,14 +1,17 @@
 //! One round of work: look, decide, act, record.
 
+use std::time::Duration;
+
 use stargate_base::clock;
 use tokio::time::Instant;
 
 use super::books::{Settlement, Surrender, lost};
+use super::doubt::Spent;
 use super::tries::{self, Tried, Via};
 use super::{Round, TIDY_EVERY, WINDOW, WINDOW_COALESCED, Worker};
 use crate::breaker::State;
 use crate::classify::{Outcome, Verdict};
-use crate::dead_letter::Reason;
+use crate::dead_letter::{Reason, Return};
 use crate::error::Result;
 use crate::plan::{self, Next, Pending, Task, What};
 use crate::report::WorkerState;
@@ -16,12 +19,14 @@ use crate::status::Status;
 
 /// `via` of an entry that went with a newer one of its ref.
 const COALESCED: &str = "coalesced";
+/// What a push that is under way is given when what came before it cannot be recorded.
+const FAILURE_GRACE: Duration = Duration::from_millis(250);
 
 impl Worker {
     /// One round. Tests call it; [`Worker::run`] and [`Worker::drain`] do nothing else.
     pub async fn run_once(&mut self) -> Result<Round> {
         let round = self.round().await;
-        self.show(round.as_ref().ok()).await;
+        self.show(round.as_ref().ok()).await?;
         round
     }
 
@@ -98,9 +103,8 @@ impl Worker {
             Some(What::Malformed(error)) => error,
             _ => return Ok(()),
         };
-        self.surrender(1, Verdict::new(Outcome::Local, error), Reason::Malformed, rereads + 1, since)
-            .await
-            .map(drop)
+        let verdict = Verdict::new(Outcome::Local, error);
+        self.surrender(1, verdict, Reason::Malformed, Return::Never, rereads + 1, since).await.map(drop)
     }
 
     async fn refuse(&mut self) -> Result<()> {
@@ -109,7 +113,7 @@ impl Worker {
             _ => return Ok(()),
         };
         let verdict = Verdict::new(Outcome::Local, error);
-        self.surrender(1, verdict, Reason::Local, 0, clock::wall()).await.map(drop)
+        self.surrender(1, verdict, Reason::Local, Return::Never, 0, clock::wall()).await.map(drop)
     }
 
     fn first(&mut self) -> Option<Pending> {
@@ -127,7 +131,7 @@ impl Worker {
 
     /// Pushes the first entries together, and goes on with those that follow for as long as all goes well.
     async fn push(&mut self, count: usize) -> Result<Round> {
-        let probing = match self.leave().await? {
+        let mut probing = match self.leave().await? {
             Ok(probing) => probing,
             Err(round) => return Ok(round),
         };
@@ -138,6 +142,7 @@ impl Worker {
             match tried {
                 Tried::There { vias, attempts } => {
                     self.answered().await?;
+                    probing = false;
                     let settlements = self.settlements(&tasks, &vias, attempts);
                     let Some(ahead) = self.ahead(tasks.len()) else {
                         self.on_books(move |books| books.settle(&settlements)).await?;
@@ -147,7 +152,7 @@ impl Worker {
                     tasks = ahead;
                 }
                 Tried::Spent { verdict, attempts, since } => {
-                    return self.spent(&tasks, probing, verdict, attempts, since).await;
+                    return self.spent(Spent { tasks, probing, verdict, attempts, since }).await;
                 }
                 Tried::NotLeader => return Ok(Round::NotLeader),
                 Tried::Stopped => return Ok(Round::Stopped),
@@ -161,7 +166,7 @@ impl Worker {
         if parked { 1 } else { self.remote.config().push_tries }
     }
 
-    async fn try_push(&mut self, tasks: &[Task], tries: u32) -> Tried {
+    pub(super) async fn try_push(&mut self, tasks: &[Task], tries: u32) -> Tried {
         let tasks: Vec<&Task> = tasks.iter().collect();
         tries::push(&mut self.remote, &tasks, tries, &self.means).await
     }
@@ -186,52 +191,13 @@ impl Worker {
     /// Records what is done and pushes what comes next, at the same time.
     async fn settle_and_push(&mut self, settlements: Vec<Settlement>, ahead: &[Task]) -> Result<Tried> {
         let mut books = self.books.take().ok_or_else(lost)?;
-        let recorded = tokio::task::spawn_blocking(move || {
-            let answer = books.settle(&settlements);
-            (books, answer)
-        });
+        let recorded = tokio::task::spawn_blocking(move || books.settle(&settlements).map(|()| books));
+        let recorded = async { recorded.await.map_err(|_| lost())? };
         let tries = self.tries_for(ahead);
-        let (recorded, tried) = tokio::join!(recorded, self.try_push(ahead, tries));
-        let (books, answer) = recorded.map_err(|_| lost())?;
-        self.books = Some(books);
-        answer?;
-        Ok(tried)
-    }
-
-    /// What becomes of entries whose tries are spent.
-    async fn spent(
-        &mut self,
-        tasks: &[Task],
-        probing: bool,
-        verdict: Verdict,
-        attempts: u32,
-        since: jiff::Timestamp,
-    ) -> Result<Round> {
-        let concerns_remote = verdict.outcome.concerns_remote();
-        if probing {
-            if concerns_remote {
-                self.away(&verdict, None);
-                return Ok(self.waiting());
-            }
-            // It answered, so this was no probe after all: the entry gets its other tries.
-            self.answered().await?;
-            return Ok(Round::Worked);
-        }
-        if !concerns_remote {
-            for task in tasks {
-                self.remote.park(&task.name);
-            }
-        }
-        let reason = verdict.reason();
-        let letters = self.surrender(tasks.len(), verdict.clone(), reason, attempts, since).await?;
-        if concerns_remote {
-            for letter in letters {
-                self.away(&verdict, Some(letter));
-            }
-        } else {
-            self.answered().await?;
-        }
-        Ok(Round::Worked)
+        let (recorded, tried) = side_by_side(recorded, self.try_push(ahead, tries)).await;
+        // Without them the books are opened anew.
+        self.books = Some(recorded?);
+        tried.ok_or_else(lost)
     }
 
     /// Pushes the newest of each ref of the first entries, if each of those descends from the others of its ref.
@@ -242,7 +208,7 @@ impl Worker {
         };
         let mut tasks = if probing { Vec::new() } else { self.tasks(0, count) };
         while tasks.len() > 1 && !self.are_chains(&tasks).await {
-            tasks.truncate(tasks.len() / 2);
+            tasks.truncate(plan::whole(&tasks, tasks.len() / 2));
         }
         if tasks.len() <= 1 {
             self.singly = 1;
@@ -309,20 +275,25 @@ impl Worker {
         for task in tasks {
             self.remote.unpark(&task.name);
         }
+        self.taken |= vias.contains(&Via::Push);
+        for (task, _) in tasks.iter().zip(vias).filter(|(_, via)| **via == Via::AlreadyMirrored) {
+            self.remote.note_ahead(task);
+        }
         self.singly = self.singly.saturating_sub(tasks.len());
         tasks.iter().zip(vias).map(|(task, via)| settlement(task, *via, attempts)).collect()
     }
 
-    async fn surrender(
+    pub(super) async fn surrender(
         &mut self,
         count: usize,
         verdict: Verdict,
         reason: Reason,
+        returns: Return,
         attempts: u32,
         first_attempt_at: jiff::Timestamp,
     ) -> Result<Vec<String>> {
         self.singly = self.singly.saturating_sub(count);
-        let surrender = Surrender { verdict, reason, attempts, first_attempt_at };
+        let surrender = Surrender { verdict, reason, returns, attempts, first_attempt_at };
         self.on_books(move |books| books.give_up(count, &surrender)).await
     }
 
@@ -336,7 +307,7 @@ impl Worker {
     }
 
     /// Tells metrics, handles and other processes how it stands.
-    async fn show(&mut self, round: Option<&Round>) {
+    async fn show(&mut self, round: Option<&Round>) -> Result<()> {
         let away = *self.breaker.state() != State::Closed;
         self.metrics.away(away);
         // What waits is counted when something may have changed and there is time.
@@ -365,21 +336,33 @@ impl Worker {
             *state = new;
             changed
         });
-        if changed {
+        if changed && self.lock.is_ours() {
             let state = self.state.borrow().clone();
             let repo = self.remote.repo().path().to_owned();
             let stored = tokio::task::spawn_blocking(move || state.store(&repo)).await;
-            if let Ok(Err(error)) = stored {
-                tracing::warn!(%error, "cannot tell others how the mirror stands");
+            match stored {
+                Ok(Err(error)) if error.is_fail_stop() => return Err(error),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot tell others how the mirror stands"),
+                _ => {}
             }
         }
+        Ok(())
     }
 
-    /// Nobody works here any more.
-    pub(super) fn note_end(&self) {
-        let state = WorkerState { running: false, ..self.state.borrow().clone() };
-        if let Err(error) = state.store(self.remote.repo().path()) {
-            tracing::debug!(%error, "cannot tell others that the mirror ended");
+    /// Nobody works here any more. An error ends the process if it is a sync that failed.
+    pub(super) fn note_end(&self) -> Result<()> {
+        if !self.lock.is_ours() || !self.state.borrow().running {
+            return Ok(());
+        }
+        self.state.send_modify(|state| state.running = false);
+        let state = self.state.borrow().clone();
+        match state.store(self.remote.repo().path()) {
+            Err(error) if error.is_fail_stop() => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "cannot tell others that the mirror ended");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 }
@@ -390,4 +373,22 @@ fn settlement(task: &Task, via: Via, attempts: u32) -> Settlement {
         Via::AlreadyMirrored | Via::Push => Status::Completed,
     };
     Settlement { status, via: via.as_str(), attempts }
+}
+
+/// Waits for a recording and for a push. A disk that fails is not to be waited with, and a push may hang: it is then
+/// left, and the remote is asked later what became of it.
+async fn side_by_side<T>(
+    recorded: impl Future<Output = Result<T>>,
+    push: impl Future<Output = Tried>,
+) -> (Result<T>, Option<Tried>) {
+    tokio::pin!(recorded, push);
+    let recorded = tokio::select! {
+        recorded = &mut recorded => recorded,
+        tried = &mut push => return (recorded.await, Some(tried)),
+    };
+    let tried = match &recorded {
+        Ok(_) => Some(push.await),
+        Err(_) => tokio::time::timeout(FAILURE_GRACE, push).await.ok(),
+    };
+    (recorded, tried)
 }

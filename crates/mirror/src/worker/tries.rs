@@ -83,7 +83,7 @@ pub(super) async fn push(remote: &mut Remote, tasks: &[&Task], tries: u32, means
         };
         look = Look::Closely;
         let asked = verdict.outcome.asks();
-        let spent = attempt >= tries || (verdict.outcome.concerns_remote() && tries == 1);
+        let spent = attempt >= tries;
         if spent {
             if asked {
                 // What was unknown may have arrived.

@@ -190,3 +190,24 @@ fn the_view_is_made_anew_when_it_was_lost_or_a_line_is_missing() {
     let mode = std::fs::metadata(repo.file("mirror-dead-letter.ndjson")).unwrap().permissions().mode();
     assert_eq!(mode & 0o022, 0);
 }
+
+#[test]
+fn a_clock_that_is_ahead_costs_no_letter_that_is_open() {
+    let repo = Repo::new();
+    let lines = lines(&repo);
+    let letters = letters(&repo);
+    let open = letters.add(NewLetter::new(&lines[0], Reason::Rejected, "x")).unwrap();
+    let requeued = letters.add(NewLetter::new(&lines[2], Reason::Outage, "x")).unwrap();
+    letters.requeue(&repo.journal(), &requeued, Requeue::Once).unwrap();
+    for id in [&open, &requeued] {
+        let path = repo.file(&format!("dead-letter/{id}.json"));
+        let mut letter: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        // What a clock that is 73 years ahead makes of letters of today.
+        letter["dead_lettered_at"] = "1953-01-01T00:00:00Z".into();
+        std::fs::write(&path, letter.to_string()).unwrap();
+    }
+    assert!(matches!(letters.purge_requeued(Duration::from_secs(60)), Err(Error::Invalid { .. })));
+    assert_eq!(letters.purge_requeued(RETENTION_MIN).unwrap(), [requeued.as_str()]);
+    assert_eq!(letters.show(&open).unwrap().state, State::Open);
+    assert_eq!(letters.purge(RETENTION_MIN).unwrap(), [open.as_str()], "an operator may");
+}

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use stargate_mirror::journal::Line;
-use stargate_mirror::{Checkpoint, Journal, Next, Resume};
+use stargate_mirror::{Checkpoint, Journal, NewEntry, Next, Resume};
 
 use crate::fixture::{Repo, amount, entry, foreign, number};
 
@@ -160,4 +160,85 @@ proptest! {
     ) {
         play(events);
     }
+}
+
+/// Lines of ours, as they are in a file.
+fn lines_of_ours() -> Vec<Vec<u8>> {
+    let repo = Repo::in_memory();
+    for n in 0..8 {
+        let meta = serde_json::from_value(serde_json::json!({"txn_id": "t", "crc": "00000000"})).unwrap();
+        let old_oid = Some("1".repeat(40));
+        let new = NewEntry { pusher: Some("ä \"\\\n".to_owned()), meta, old_oid, ..entry(n) };
+        repo.journal().append(&[if n % 2 == 0 { new } else { entry(n) }]).unwrap();
+    }
+    let text = std::fs::read(repo.active()).unwrap();
+    text.split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+/// A line of ours, or most of it: a part is cut out, and something is put in its place.
+fn damaged(ours: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let put = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..3),
+        Just(b"\",\"crc\":\"00000000\"}".to_vec()),
+        Just(b",\"ref\":\"refs/heads/x\"".to_vec()),
+        Just(b"\n".to_vec()),
+    ];
+    (prop::sample::select(ours), any::<prop::sample::Index>(), 0usize..30, put).prop_map(
+        |(line, from, cut, put)| {
+            let from = from.index(line.len());
+            let to = (from + cut).min(line.len());
+            [&line[..from], &put, &line[to..]].concat()
+        },
+    )
+}
+
+/// What somebody may find in the place of a journal.
+fn content(ours: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let piece = prop_oneof![
+        2 => prop::sample::select(ours.to_vec()),
+        4 => damaged(ours.to_vec()),
+        1 => (0u64..1000).prop_map(|n| foreign(n).into_bytes()),
+        1 => prop::collection::vec(any::<u8>(), 1..40),
+        1 => Just(b" \n".to_vec()),
+    ];
+    prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+/// Whether a line is an entry, said in another way than the reader's.
+fn may_be_an_entry(line: &[u8]) -> bool {
+    let Ok(fields) = serde_json::from_slice::<serde_json::Value>(line) else { return false };
+    let oid = fields["new_oid"].as_str().or(fields["oid"].as_str()).unwrap_or_default();
+    let is_oid = [40, 64].contains(&oid.len()) && oid.bytes().all(|b| b.is_ascii_hexdigit());
+    is_oid && fields["ref"].as_str().is_some_and(|name| name.starts_with("refs/"))
+}
+
+fn read_back(journal: &Journal, repo: &Repo, ours: &[Vec<u8>], content: &[u8]) {
+    std::fs::write(repo.active(), content).unwrap();
+    let mut reader = journal.read_all().unwrap();
+    let whole = content.iter().rposition(|b| *b == b'\n').map_or(&[][..], |end| &content[..=end]);
+    let expected = whole.split_inclusive(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    for expected in expected {
+        let Next::Line(line) = reader.next().unwrap() else { panic!("a line is missing") };
+        assert_eq!(line.raw, expected[..expected.len() - 1], "another line");
+        let is_ours = ours.iter().any(|line| line == expected);
+        assert_eq!(line.entry.as_ref().is_ok_and(|entry| entry.checked), is_ours, "taken for ours, or not");
+        assert!(line.entry.is_err() || may_be_an_entry(&line.raw), "taken for an entry");
+    }
+    assert!(matches!(reader.next().unwrap(), Next::NotYet), "a line too many");
+}
+
+#[test]
+fn whatever_stands_in_a_journal_no_line_is_taken_for_what_it_is_not() {
+    let ours = lines_of_ours();
+    let repo = Repo::in_memory();
+    let journal = repo.journal();
+    journal.append(&[entry(1)]).unwrap();
+    let cases = u32::try_from(amount("STARGATE_TEST_CASES", 3000)).unwrap();
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = prop::test_runner::TestRunner::new(config);
+    let read = |content: Vec<u8>| {
+        read_back(&journal, &repo, &ours, &content);
+        Ok(())
+    };
+    runner.run(&content(&ours), read).unwrap();
 }

@@ -133,3 +133,24 @@ fn the_second_worker_is_told_who_the_first_is() {
     drop(first);
     WorkerLock::acquire(repo.path(), "node-b").unwrap();
 }
+
+/// A child has all open files of its parent until it becomes another program, locks included.
+#[test]
+fn a_lock_that_is_let_go_is_free_at_once_although_children_are_being_started() {
+    let repo = Repo::new();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    #[expect(clippy::disallowed_methods, reason = "a child, whatever it does")]
+                    let mut child = std::process::Command::new("true");
+                    child.status().unwrap();
+                }
+            });
+        }
+        let failed = (0..300).find_map(|_| WorkerLock::acquire(repo.path(), "node").err());
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
+}

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use stargate_git::{Git, Lease, Oid, Protocols, Push, Update};
 use stargate_mirror::classify::{Outcome, judge};
+use stargate_testkit::git::Server;
 
 use crate::fixture::{MAIN, PATIENCE, WATERMARK, World, gits, name};
-use crate::server::Server;
 
 async fn push_with(w: &World, git: &Git, oid: &Oid, lease: Option<Option<&Oid>>, time: Duration) -> Outcome {
     let updates = [MAIN, WATERMARK].map(|to| Update { oid: oid.clone(), to: name(to) });

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use stargate_git::Git;
 use stargate_mirror::permit::Always;
 use stargate_mirror::status::Status;
 use stargate_mirror::{NewEntry, Round, Step, Steps, Worker};
 
-use crate::fixture::{MAIN, World, entry, gits};
+use crate::fixture::{MAIN, WATERMARK, World, entry, gits};
 
 /// Journals a chain on one ref.
 fn journal_chain(w: &World, count: usize) -> (Vec<stargate_git::Oid>, Vec<String>) {
@@ -24,6 +25,17 @@ fn journal_chain(w: &World, count: usize) -> (Vec<stargate_git::Oid>, Vec<String
     (chain, ids)
 }
 
+/// How long git alone takes for the newest of a chain.
+async fn bare_push(git: &Git, count: usize) -> Duration {
+    let w = World::new(git).await;
+    w.log_updates();
+    let newest = w.chain(count).pop().unwrap();
+    let (data, mark) = (format!("{newest}:{MAIN}"), format!("{newest}:{WATERMARK}"));
+    let started = Instant::now();
+    w.run(w.repo.path(), &["push", "--atomic", "--porcelain", "--", "github-origin", &data, &mark], b"");
+    started.elapsed()
+}
+
 #[tokio::test]
 async fn a_hundred_entries_go_as_one_push_with_a_record_each() {
     for git in gits() {
@@ -31,9 +43,17 @@ async fn a_hundred_entries_go_as_one_push_with_a_record_each() {
         w.config.coalesce = true;
         w.log_updates();
         let (chain, ids) = journal_chain(&w, 100);
+        let times = Arc::new(Times::default());
+        let (same, repo, config) = w.again();
+        let steps: Arc<dyn Steps> = Arc::<Times>::clone(&times);
         let started = Instant::now();
-        w.drain_all().await;
-        println!("100 entries coalesced in {:?}", started.elapsed());
+        let mut worker = Worker::open_with(same, repo, config, Arc::new(Always), steps).unwrap();
+        let opened = started.elapsed();
+        while worker.run_once().await.unwrap() != Round::Idle {}
+        println!("100 entries coalesced in {:?}, {opened:?} of it to open", started.elapsed());
+        println!("to each step: {:?}", times.0.lock().unwrap().1);
+        drop(worker);
+        println!("as one bare push: {:?}", bare_push(&git, 100).await);
         w.assert_mirrored(&chain[99]);
         assert_eq!(w.updates(MAIN).len(), 1);
         for id in &ids[..99] {

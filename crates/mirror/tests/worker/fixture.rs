@@ -11,6 +11,7 @@ use stargate_mirror::dead_letter::Stored;
 use stargate_mirror::permit::Always;
 use stargate_mirror::status::{Record, Status};
 use stargate_mirror::{Config, DeadLetters, Drained, Journal, NewEntry, Round, Statuses, Worker};
+use stargate_testkit::git::{self, executable};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -22,10 +23,12 @@ pub(crate) const WATERMARK: &str = "refs/kv-mirror/main";
 /// Every git that is there.
 pub(crate) fn gits() -> Vec<Git> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = std::env::var("STARGATE_TEST_GITS").unwrap_or_default();
-    let programs = std::iter::once("git".to_owned()).chain(more.split(':').map(str::to_owned));
-    let programs: Vec<String> = programs.filter(|program| !program.is_empty()).collect();
-    programs.iter().map(|program| Git::new(program, &path)).collect()
+    git::programs().iter().map(|program| Git::new(program, &path)).collect()
+}
+
+/// Whether tests are to take their time: `STARGATE_MIRROR_LONG`.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("STARGATE_MIRROR_LONG").is_some()
 }
 
 pub(crate) fn name(text: &str) -> RefName {
@@ -213,6 +216,47 @@ impl World {
         let lines = log.lines().map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         lines.filter(|line| line[0] == ref_name).map(|mut line| (line.remove(1), line.remove(1))).collect()
     }
+
+    /// Has the other side write down each push that is begun, also one that has nothing to tell, and each ref that
+    /// has moved. As on another machine, it does not end with our git.
+    pub(crate) fn log_pushes(&self) {
+        let (pushes, moves) = (self.dir.path().join("pushes"), self.dir.path().join("moves"));
+        let receive = self.dir.path().join("receive-pack");
+        let git = self.git.program().display();
+        executable(
+            &receive,
+            &format!("echo x >> {}\nexec setsid {git} receive-pack \"$@\"", pushes.display()),
+        );
+        let command = receive.to_str().unwrap();
+        self.run(self.repo.path(), &["config", "remote.github-origin.receivepack", command], b"");
+        self.remote_hook(
+            "reference-transaction",
+            &format!("test \"$1\" = committed || exit 0\ncat >> {}", moves.display()),
+        );
+    }
+
+    /// How many pushes were begun.
+    pub(crate) fn pushes(&self) -> usize {
+        let log = std::fs::read_to_string(self.dir.path().join("pushes")).unwrap_or_default();
+        log.lines().count()
+    }
+
+    /// How refs have moved, in the order in which they did.
+    pub(crate) fn moves(&self) -> Vec<Move> {
+        let log = std::fs::read_to_string(self.dir.path().join("moves")).unwrap_or_default();
+        let words = log.lines().map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        words
+            .map(|mut words| Move { old: words.remove(0), new: words.remove(0), name: words.remove(0) })
+            .collect()
+    }
+}
+
+/// A ref that has moved on the other side.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) name: String,
+    pub(crate) old: String,
+    pub(crate) new: String,
 }
 
 pub(crate) fn entry(ref_name: &str, old: Option<&Oid>, new: &Oid) -> NewEntry {
@@ -223,13 +267,6 @@ pub(crate) fn entry(ref_name: &str, old: Option<&Oid>, new: &Oid) -> NewEntry {
         source: "post-receive".to_owned(),
         ..NewEntry::default()
     }
-}
-
-pub(crate) fn executable(path: &Path, script: &str) {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Waits for a condition.

@@ -9,9 +9,9 @@ use rand::rngs::SmallRng;
 use stargate_base::Secret;
 use stargate_git::{Credentials, Oid, Protocols};
 use stargate_mirror::Round;
+use stargate_testkit::git::Server;
 
 use crate::fixture::{MAIN, World, gits};
-use crate::server::Server;
 
 const CANARY: &str = "ghp_cAnArY0815";
 

@@ -1,109 +1,27 @@
-//! A worker is killed at each of its steps, and at its system calls. Nothing is lost, nothing goes back, nothing is
-//! pushed twice.
-//!
-//! The worker that is killed is this test binary again, told by its environment what to do.
+//! A worker is killed at each of its steps, and with its gits. Nothing is lost, nothing goes back, nothing is pushed
+//! twice.
 
 use std::collections::HashSet;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::ExitStatus;
 
-use rustix::process::{Signal, getpid, kill_process};
-use stargate_git::{Oid, RepoDir};
+use stargate_git::Oid;
 use stargate_mirror::dead_letter::{Payload, Requeue};
-use stargate_mirror::permit::Always;
 use stargate_mirror::status::Status;
-use stargate_mirror::{Config, DeadLetters, Journal, Round, Step, Steps, Worker};
-use tokio_util::sync::CancellationToken;
+use stargate_mirror::{DeadLetters, Journal, Step};
 
 use crate::fixture::{MAIN, World, entry, gits};
+use crate::process::{Order, Whose, was_killed};
 
-const TOLD: &str = "STARGATE_TEST_MIRROR";
-const OTHER: [&str; 2] = ["--exact", "kill::the_process_that_is_told_to_mirror_does_so"];
 const CLOSED: &str = "refs/kv/closed";
 
-/// Ends this process when it reaches a step for the n-th time.
-struct DieAt {
-    step: Option<Step>,
-    left: AtomicUsize,
-}
-
-impl Steps for DieAt {
-    fn reached(&self, step: Step) {
-        if Some(step) == self.step && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            kill_process(getpid(), Signal::KILL).unwrap();
-            // The signal goes to any thread, so this one may run on for a moment.
-            loop {
-                std::thread::yield_now();
-            }
-        }
+/// Runs the other process, which tries everything once.
+fn mirror(w: &World, die_at: Option<(Step, usize)>, coalesce: bool) -> ExitStatus {
+    let order = Order { push_tries: 1, coalesce, ..Order::of(w) };
+    match die_at {
+        Some((step, nth)) => order.dying_at(step, nth).run(&[]),
+        None => order.run(&[]),
     }
-}
-
-fn quick(coalesce: bool) -> Config {
-    Config { push_tries: 1, malformed_rereads: 0, coalesce, ..Config::new().unwrap() }
-}
-
-/// The other process. Without an order it mirrors in a place of its own.
-#[tokio::test]
-async fn the_process_that_is_told_to_mirror_does_so() {
-    let Ok(told) = std::env::var(TOLD) else {
-        let w = World::new(&gits()[0]).await;
-        let a = w.commit(None, "a");
-        w.push(MAIN, None, &a);
-        w.drain_all().await;
-        return;
-    };
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    let git = stargate_git::Git::new(told["git"].as_str().unwrap(), std::env::var_os("PATH").unwrap())
-        .with_protocols(stargate_git::Protocols::parse("file").unwrap());
-    let repo = RepoDir::open(std::path::Path::new(told["repo"].as_str().unwrap())).unwrap();
-    let step = Step::ALL.into_iter().find(|step| Some(step.as_str()) == told["step"].as_str());
-    let left = AtomicUsize::new(told["nth"].as_u64().unwrap_or(1) as usize);
-    let steps = Arc::new(DieAt { step, left });
-    let config = quick(told["coalesce"].as_bool().unwrap());
-    let mut worker = Worker::open_with(git, repo, config, Arc::new(Always), steps).unwrap();
-    let drained = worker.drain(CancellationToken::new()).await.unwrap();
-    assert!(matches!(drained.end, Round::Idle | Round::Waiting(_)), "{drained:?}");
-}
-
-/// Runs the other process, perhaps under a tracer.
-fn mirror(w: &World, before: &[String], step: Option<Step>, nth: usize, coalesce: bool) -> ExitStatus {
-    let told = serde_json::json!({
-        "git": w.git.program(), "repo": w.repo.path(), "step": step.map(Step::as_str), "nth": nth, "coalesce": coalesce,
-    });
-    let exe = std::env::current_exe().unwrap();
-    let mut words: Vec<&std::ffi::OsStr> = before.iter().map(AsRef::as_ref).collect();
-    words.push(exe.as_os_str());
-    words.extend(OTHER.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
-    #[expect(clippy::disallowed_methods, reason = "the worker that is killed")]
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).env(TOLD, told.to_string());
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let expected = output.status.success() || was_killed(output.status) || has_failed(output.status);
-    assert!(expected, "{}: {said}", output.status);
-    output.status
-}
-
-/// As a test fails.
-fn has_failed(status: ExitStatus) -> bool {
-    status.code() == Some(101)
-}
-
-/// Runs the other process under a tracer that changes what a system call does.
-fn mirror_with(w: &World, call: &str, what: &str) -> ExitStatus {
-    let (trace, inject) = (format!("trace={call}"), format!("inject={call}:{what}"));
-    let tracer = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject].map(str::to_owned);
-    mirror(w, &tracer, None, 1, false)
-}
-
-fn was_killed(status: ExitStatus) -> bool {
-    // A tracer ends as the traced one did, or with the code a shell would give it.
-    status.signal() == Some(9) || status.code() == Some(137)
 }
 
 /// A journal that grows: a chain, and now and then an entry of a ref that the remote does not want, a line that is
@@ -186,12 +104,12 @@ async fn killed_at_every_step(coalesce: bool) {
         for nth in [1, 2] {
             for step in &steps {
                 work.more(entries());
-                let killed = was_killed(mirror(&work.w, &[], Some(*step), nth, coalesce));
+                let killed = was_killed(mirror(&work.w, Some((*step, nth)), coalesce));
                 assert!(killed || nth == 2, "{step:?} was not reached");
                 kills += usize::from(killed);
             }
         }
-        assert!(mirror(&work.w, &[], None, 1, coalesce).success());
+        assert!(mirror(&work.w, None, coalesce).success());
         work.assert_all_there(kills, coalesce);
     }
 }
@@ -213,11 +131,11 @@ async fn a_worker_that_is_killed_while_it_requeues_after_an_outage_loses_nothing
     w.push(MAIN, None, &a);
     let url = w.remote.path().to_str().unwrap().to_owned();
     w.set_url("/no/such/place");
-    assert!(mirror(&w, &[], None, 1, false).success());
+    assert!(mirror(&w, None, false).success());
     assert_eq!(w.open_letters(), 1);
     w.set_url(&url);
-    assert!(was_killed(mirror(&w, &[], Some(Step::Requeued), 1, false)));
-    assert!(mirror(&w, &[], None, 1, false).success());
+    assert!(was_killed(mirror(&w, Some((Step::Requeued, 1)), false)));
+    assert!(mirror(&w, None, false).success());
     w.assert_mirrored(&a);
     assert_eq!(w.open_letters(), 0);
     assert_eq!(w.records().len(), 2);
@@ -244,7 +162,8 @@ async fn a_worker_and_its_gits_killed_at_system_calls_lose_nothing() {
         for nth in [1, 2, 5] {
             work.more(entries());
             // The tracer kills whatever reaches its n-th call: the worker, or a git, which then is no answer.
-            let status = mirror_with(&work.w, call, &format!("signal=SIGKILL:when={nth}"));
+            let order = Order { push_tries: 1, ..Order::of(&work.w) };
+            let status = order.run_with(Whose::WorkerAndGits, call, &format!("signal=SIGKILL:when={nth}"));
             kills += usize::from(was_killed(status));
             remove_locks(work.w.remote.path());
         }
@@ -253,7 +172,7 @@ async fn a_worker_and_its_gits_killed_at_system_calls_lose_nothing() {
     let Work { w, chain, written, ids, closed, .. } = &work;
     // What was given up because the remote seemed to be away goes back by itself; what was because a git was killed
     // each time it was tried, an operator requeues.
-    assert!(mirror(w, &[], None, 1, false).success());
+    assert!(mirror(w, None, false).success());
     let (letters, journal) =
         (DeadLetters::open(w.repo.path()).unwrap(), Journal::open(w.repo.path()).unwrap());
     for stored in w.letters() {
@@ -262,7 +181,7 @@ async fn a_worker_and_its_gits_killed_at_system_calls_lose_nothing() {
             letters.requeue(&journal, &stored.letter.dead_letter_id, Requeue::Once).unwrap();
         }
     }
-    assert!(mirror(w, &[], None, 1, false).success());
+    assert!(mirror(w, None, false).success());
     w.assert_mirrored(&chain[written - 1]);
     for id in ids.iter().chain(closed) {
         w.record(id);
@@ -271,18 +190,4 @@ async fn a_worker_and_its_gits_killed_at_system_calls_lose_nothing() {
         let place = |oid: &str| chain.iter().position(|other| other.as_str() == oid);
         assert!(place(&old).is_none_or(|old| old < place(&new).unwrap()), "went back from {old} to {new}");
     }
-}
-
-#[tokio::test]
-async fn a_disk_that_does_not_keep_what_is_written_ends_the_worker_and_nothing_is_lost() {
-    // The worker's status records and what it read of the journal; git uses another call.
-    let whens = [1, 2, 3, 5];
-    let mut work = Work::new(&gits()[0], entries() * whens.len()).await;
-    for when in whens {
-        work.more(entries());
-        let status = mirror_with(&work.w, "fdatasync", &format!("error=EIO:when={when}"));
-        assert!(has_failed(status), "went on after an error of fdatasync: {status}");
-    }
-    assert!(mirror(&work.w, &[], None, 1, false).success());
-    work.assert_all_there(whens.len(), false);
 }

@@ -5,12 +5,14 @@
 #![expect(clippy::print_stdout, reason = "figures are printed, not judged")]
 
 mod answers;
+mod calls;
 mod coalesce;
+mod doubt;
 mod fixture;
 mod hostile;
 mod kill;
 mod outage;
 mod plan;
+mod process;
 mod reconcile;
 mod refs;
-mod server;

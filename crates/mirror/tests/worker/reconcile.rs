@@ -123,3 +123,15 @@ async fn a_new_leader_without_a_journal_mirrors_what_its_refs_say() {
     w.assert_mirrored(&chain[3]);
     assert_eq!(w.status(&id).0, Status::Completed);
 }
+
+#[tokio::test]
+async fn ledgers_that_share_a_watermark_are_not_journaled_over_and_over() {
+    let w = World::new(&gits()[0]).await;
+    let (a, b) = (w.commit(None, "a"), w.commit(None, "b"));
+    w.update_ref("refs/kv/a/main", &a);
+    w.update_ref("refs/kv/b/main", &b);
+    w.drain_all().await;
+    assert_eq!(w.remote_refs(), [WATERMARK, "refs/kv/a/main", "refs/kv/b/main"]);
+    let found = stargate_mirror::reconcile::reconcile(&w.git, &w.repo, &w.config).await.unwrap();
+    assert_eq!((found.gaps.len(), found.journaled), (0, 0));
+}

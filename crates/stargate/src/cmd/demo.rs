@@ -2,6 +2,7 @@
 
 mod check;
 mod endpoint;
+mod push;
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,19 +27,21 @@ use crate::signals;
 /// Longer, and the demo counts as broken.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("stargate.toml", include_str!("../../demo/stargate.toml")),
     ("thumbnail.sh", include_str!("../../demo/thumbnail.sh")),
     ("flaky.sh", include_str!("../../demo/flaky.sh")),
     ("poison.sh", include_str!("../../demo/poison.sh")),
     ("echo.sh", include_str!("../../demo/echo.sh")),
     ("record.sh", include_str!("../../demo/record.sh")),
+    ("push.sh", include_str!("../../demo/push.sh")),
 ];
 
 /// `demo`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs nothing but this program; with ffmpeg installed it cuts a clip too. The home is removed at the end."
+    after_help = "Needs nothing but this program. With git installed it takes a push and mirrors it, with ffmpeg it cuts a clip.\n\
+        The home is removed at the end."
 )]
 pub(crate) struct Demo {
     /// Run to the end, check the outcomes, exit 0 or 1
@@ -58,6 +61,8 @@ pub(crate) struct Cast {
     pub(crate) tenants: Vec<JobId>,
     /// The job that makes a video, and the one that cuts it; without ffmpeg there are none.
     pub(crate) clip: Option<[JobId; 2]>,
+    /// The job that pushes to the repository; without git there is none.
+    pub(crate) push: Option<JobId>,
 }
 
 impl Cast {
@@ -73,6 +78,7 @@ impl Cast {
         ];
         all.extend(&self.tenants);
         all.extend(self.clip.iter().flatten());
+        all.extend(self.push);
         all
     }
 }
@@ -83,6 +89,8 @@ struct Stage<'a> {
     settings: &'a Settings,
     home: &'a Path,
     endpoint: &'a endpoint::Endpoint,
+    /// Why there is no repository, if there is none.
+    without_git: Option<String>,
 }
 
 impl Demo {
@@ -97,8 +105,18 @@ impl Demo {
         if global.verbose > 0 {
             crate::log::install(&settings, global.verbose - 1, false)?;
         }
+        let without_git = push::lacks(&settings).await;
+        if without_git.is_none() {
+            push::prepare(&settings, home.path()).await?;
+        }
         let service = Service::start(&settings, Role::Everything, stop.clone()).await?;
-        let stage = Stage { service: &service, settings: &settings, home: home.path(), endpoint: &endpoint };
+        let stage = Stage {
+            service: &service,
+            settings: &settings,
+            home: home.path(),
+            endpoint: &endpoint,
+            without_git,
+        };
         let played = self.play(stage, out, &stop).await;
         let stay = played.is_ok() && !self.once && !stop.is_cancelled();
         if stay {
@@ -111,7 +129,7 @@ impl Demo {
     }
 
     async fn play(&self, stage: Stage<'_>, out: Output, stop: &CancellationToken) -> Result<()> {
-        let Stage { service, settings, home, endpoint } = stage;
+        let Stage { service, settings, home, endpoint, without_git } = stage;
         let store = service.store.as_ref();
         out.note(format!(
             "{} in {}, http://{}\n",
@@ -127,6 +145,10 @@ impl Demo {
                 "ffmpeg is not installed, so no clip is cut; on Debian and Ubuntu: apt-get install ffmpeg\n",
             );
         }
+        match without_git {
+            None => cast.push = Some(push::enqueue(store, service.address).await?),
+            Some(why) => out.note(format!("{why}; on Debian and Ubuntu: apt-get install git\n")),
+        }
         let audience = if out.json { Audience::Nobody } else { Audience::Lines };
         let all = cast.all();
         let following = follow::follow(store, &all, Some(DEADLINE), audience, out);
@@ -136,6 +158,9 @@ impl Demo {
         let mut outcomes = check::outcomes(store, &cast, &jobs, &ticks, endpoint.calls()).await?;
         if let Some(jobs) = cast.clip {
             outcomes.push(check::clip(store, settings, jobs).await?);
+        }
+        if let Some(pushing) = jobs.iter().find(|job| Some(job.id) == cast.push) {
+            outcomes.extend(push::outcomes(store, settings, pushing).await?);
         }
         check::print(&outcomes, out);
         let broken = outcomes.iter().filter(|outcome| !outcome.ok).count();
@@ -152,8 +177,9 @@ impl Demo {
 
 /// Writes the demo's files and reads them as any other configuration. The user's environment has no say.
 fn prepare(home: &Path, endpoint: std::net::SocketAddr) -> Result<Settings> {
+    let mirror = push::mirror_url(home)?;
     for (name, text) in FILES {
-        let text = text.replace("ENDPOINT", &endpoint.to_string());
+        let text = text.replace("ENDPOINT", &endpoint.to_string()).replace("@mirror@", &mirror);
         std::fs::write(home.join(name), text)
             .map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
     }
@@ -187,7 +213,17 @@ async fn enqueue(store: &dyn Store) -> Result<Cast> {
     });
     let tenants = store.enqueue(tenants.collect::<Result<_>>()?).await?;
     let tenants = tenants.into_iter().map(|answer| answer.id).collect();
-    Ok(Cast { thumbnail, notify, delayed, chain: [parent, child], flaky, poison, tenants, clip: None })
+    Ok(Cast {
+        thumbnail,
+        notify,
+        delayed,
+        chain: [parent, child],
+        flaky,
+        poison,
+        tenants,
+        clip: None,
+        push: None,
+    })
 }
 
 fn has_ffmpeg(settings: &Settings) -> bool {
@@ -221,8 +257,17 @@ async fn ticks(store: &dyn Store) -> Result<Vec<Job>> {
     }
 }
 
+/// This program, as it can be started from any directory.
+fn this_program() -> String {
+    let called = std::env::args().next().unwrap_or_else(|| "stargate".to_owned());
+    match called.contains('/').then(|| std::path::absolute(&called)) {
+        Some(Ok(path)) => path.display().to_string(),
+        _ => called,
+    }
+}
+
 fn print_what_to_look_at(service: &Service, home: &Path, cast: &Cast, out: Output) {
-    let stargate = std::env::args().next().unwrap_or_else(|| "stargate".to_owned());
+    let stargate = this_program();
     let http = format!("curl http://{}", service.address);
     let mut rows = vec![
         (format!("{stargate} job list"), "every job"),
@@ -239,8 +284,17 @@ fn print_what_to_look_at(service: &Service, home: &Path, cast: &Cast, out: Outpu
     if let Some([_, clip]) = cast.clip {
         rows.insert(4, (format!("{stargate} job show {clip}"), "the clip, and where its file is"));
     }
+    if cast.push.is_some() {
+        let repo = push::REPO;
+        rows.extend([
+            (format!("git clone {}", push::url(service.address)), "what was pushed; push more"),
+            (format!("{stargate} mirror status"), "how far the mirror is"),
+            (format!("{stargate} mirror verify --repo {repo}"), "both sides, ref by ref"),
+            (format!("tail -n 2 repos/{repo}.git/.stargate/mirror-journal.ndjson"), "the journal"),
+        ]);
+    }
     out.note(format!("\n{}\n", output::bold("Look at it from another terminal")));
-    out.note(format!("  export STARGATE_HOME={}", home.display()));
+    out.note(format!("  cd {}", home.display()));
     let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
     for (command, about) in rows {
         out.note(format!("  {command:<width$}   {}", output::dim(about)));

@@ -5,11 +5,12 @@ mod leader;
 mod mirror;
 mod queue;
 mod runtime;
+mod webhook;
 
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 
-use crate::assemble::{self, Migrate};
+use crate::assemble::{self, Migrate, Stores};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::App;
@@ -52,10 +53,11 @@ impl Check {
 /// Runs every check; the failure of one does not keep the others from being made.
 pub(crate) async fn run(app: &App) -> Result<()> {
     let mut checks = vec![host::home(&app.settings), host::disk(&app.settings)];
-    match assemble::open(&app.settings, Migrate::No).await {
-        Ok(store) => {
+    match assemble::open_all(&app.settings, Migrate::No).await {
+        Ok(Stores { jobs: store, pushes, .. }) => {
             checks.extend(queue::checks(store.as_ref(), &app.settings).await);
             checks.extend(leader::checks(store.as_ref(), &app.settings).await);
+            checks.extend(webhook::check(pushes.as_ref(), &app.settings).await);
         }
         Err(failure) => {
             let remedy = match failure.code.as_str() {

@@ -28,7 +28,12 @@ pub(crate) struct Hook {
 #[derive(Debug, Subcommand)]
 enum HookCommand {
     /// Write the hooks of repositories anew, for a program or configuration that has moved
-    #[command(after_help = "Examples:\n  stargate hook install team/tools\n  stargate hook install --all")]
+    #[command(after_help = "\
+A pre-receive or post-receive of somebody else is kept beside ours as NAME.before-stargate; git does not run it any more.
+
+Examples:
+  stargate hook install team/tools
+  stargate hook install --all")]
     Install(Install),
     /// Called by git before refs move: exits 0, 1 (refused), 5 (cannot be checked) or 9 (not the leader)
     #[command(hide = true)]
@@ -69,8 +74,8 @@ impl Hook {
     async fn pre_receive(&self, flags: Flags) -> Result<ExitCode> {
         let (told, repo) = self.situation(flags)?;
         let context = Context::read(|name| std::env::var_os(name));
+        let (rules, node) = (told.rules(&context, repo.path())?, told.node()?);
         let ancestry = RepoAncestry::new(told.git(), repo, &context);
-        let (rules, node) = (told.rules()?, told.node()?);
         let input = BufReader::new(std::io::stdin());
         let pusher = std::io::stderr();
         let code = pre_receive::run(input, pusher, &context, &rules, &ancestry, &node).await;
@@ -117,15 +122,29 @@ impl Install {
             true => repositories.list().map_err(failure)?,
             false => self.names.iter().map(|name| super::repo::name(name)).collect::<Result<_>>()?,
         };
+        let mut kept = Vec::new();
         for name in &names {
-            repositories.install_hooks(name).map_err(failure)?;
+            let hooks = repositories.install_hooks(name).map_err(failure)?;
+            kept.extend(hooks.into_iter().map(|path| (name, path)));
         }
-        match out.json {
-            true => out.json(&serde_json::json!({
+        if out.json {
+            out.json(&serde_json::json!({
                 "installed": names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
-            })),
-            false => out.line(format!("hooks of {} repositories are written", names.len())),
+                "kept": kept
+                    .iter()
+                    .map(|(name, path)| serde_json::json!({ "repo": name.as_str(), "path": path }))
+                    .collect::<Vec<_>>(),
+            }));
+            return Ok(());
         }
+        for (name, path) in &kept {
+            out.line(format!(
+                "{name} had a hook of its own, which does not run any more: {}",
+                path.display()
+            ));
+        }
+        let what = if names.len() == 1 { "repository" } else { "repositories" };
+        out.line(format!("hooks of {} {what} are written", names.len()));
         Ok(())
     }
 }

@@ -126,6 +126,11 @@ fn not_leader(message: String) -> Failure {
 impl StepDown {
     async fn run(&self, app: &App) -> Result<()> {
         let node = self.at.node(app)?;
+        // Before, because a successor may have begun by the time we can ask again.
+        let ended = match self.wait {
+            true => view::ask(&node, 1).await?.terms.first().map(|term| term.epoch),
+            false => None,
+        };
         let answer = node.post("/api/v1/leader/step-down").await?;
         match (answer.status, answer.text("/error/code")) {
             (200..=299, _) => {}
@@ -138,7 +143,6 @@ impl StepDown {
             _ => return Err(view::unexpected(&node, &answer)),
         }
         let view = view::ask(&node, 1).await?;
-        let ended = view.terms.first().map(|term| term.epoch);
         app.out.note(format!("{} has stepped down", view.instance.as_deref().unwrap_or("the node")));
         let view = if self.wait { self.successor(&node, ended).await? } else { view };
         match app.out.json {

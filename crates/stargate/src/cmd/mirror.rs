@@ -2,27 +2,19 @@
 
 mod compare;
 mod dead_letter;
+mod permit;
 mod run;
 mod status;
 mod wait;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use stargate_base::Tasks;
 use stargate_git::RemoteName;
-use tokio_util::sync::CancellationToken;
 
-use crate::failure::{Exit, Failure, Result};
+use crate::failure::Result;
 use crate::mirroring::{Places, Target};
-use crate::node::Node;
 use crate::run::App;
-
-/// How often the node is asked whether it still leads.
-const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// `mirror …`
 #[derive(Debug, Subcommand)]
@@ -90,51 +82,5 @@ impl At {
     /// The repository, which must have the remote.
     async fn target(&self, app: &App) -> Result<Target> {
         self.repository(app).await?.with_remote()
-    }
-}
-
-/// Whether the node of this configuration, if one runs, lets us push: only the leader's mirror does.
-///
-/// Without a node nothing is known of leadership, and whoever calls has decided. The lock of the repository and the lease
-/// on the watermark hold in any case.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct NodePermit {
-    refused: Arc<AtomicBool>,
-}
-
-impl NodePermit {
-    /// Asks once, and fails if another node leads.
-    async fn ask(app: &App) -> Result<Self> {
-        let (permit, node) = (Self::default(), Node::new(None, &app.settings)?);
-        permit.look(&node).await;
-        if permit.refused.load(Ordering::Relaxed) {
-            let message = format!("the node at {node} does not lead, and only the leader's mirror pushes");
-            return Err(Failure::new(Exit::NotLeader, "NOT_LEADER", message)
-                .help("run it where the leader is: 'stargate leader status' tells where"));
-        }
-        Ok(permit)
-    }
-
-    /// Asks again and again until `stop`.
-    fn watch(&self, app: &App, tasks: &Tasks, stop: CancellationToken) -> Result<()> {
-        let (permit, node) = (self.clone(), Node::new(None, &app.settings)?);
-        tasks.spawn(async move {
-            while stop.run_until_cancelled(tokio::time::sleep(ASK_EVERY)).await.is_some() {
-                permit.look(&node).await;
-            }
-        });
-        Ok(())
-    }
-
-    async fn look(&self, node: &Node) {
-        let answer = node.get("/healthz").await;
-        let refused = answer.is_ok_and(|answer| answer.text("/role").is_some_and(|role| role != "leader"));
-        self.refused.store(refused, Ordering::Relaxed);
-    }
-}
-
-impl stargate_mirror::Permit for NodePermit {
-    fn may_push(&self) -> bool {
-        !self.refused.load(Ordering::Relaxed)
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
-use stargate_gateway::{RepoName, Repositories};
-use stargate_git::RefName;
+use stargate_gateway::{Error, RepoName, Repositories};
+use stargate_git::{RefName, RefPattern, RepoDir};
 use stargate_repo::store::PAGE_MAX;
 use stargate_repo::{Repo, RepoSpec, SharedPushes};
 
@@ -14,6 +14,7 @@ use crate::assemble::{self, Migrate};
 use crate::config::size;
 use crate::failure::{Failure, Result};
 use crate::gateway;
+use crate::hooks::default_branch;
 use crate::output;
 use crate::run::App;
 
@@ -88,7 +89,19 @@ impl Create {
         let branch = RefName::parse(&branch).map_err(|error| Failure::input(format!("--branch: {error}")))?;
         // Asked first: a store that cannot be used is told before there is something to clean up.
         let pushes = pushes(app).await?;
-        let dir = repositories.create(&name, &branch).await.map_err(|error| gateway::failure(&error))?;
+        if repositories.find(&name).is_err() {
+            // A push that was under way when a repository of that name was removed may have left something.
+            pushes.repo_remove(name.as_str()).await?;
+        }
+        let dir = match repositories.create(&name, &branch).await {
+            Err(error @ Error::Exists { .. }) => {
+                match unanswered(&pushes, repositories, &name, &branch).await? {
+                    Some(dir) => dir,
+                    None => return Err(gateway::failure(&error)),
+                }
+            }
+            made => made.map_err(|error| gateway::failure(&error))?,
+        };
         // If this fails or is never reached, the first push enters it.
         pushes
             .repo_put(RepoSpec { name: name.as_str().to_owned(), default_branch: branch.as_str().to_owned() })
@@ -105,6 +118,24 @@ impl Create {
         }
         Ok(())
     }
+}
+
+/// A repository whose maker died before it could answer: it is whole, but nobody has entered it and nothing was pushed.
+async fn unanswered(
+    pushes: &SharedPushes,
+    repositories: &Repositories,
+    name: &RepoName,
+    branch: &RefName,
+) -> Result<Option<RepoDir>> {
+    let Ok(dir) = repositories.find(name) else { return Ok(None) };
+    if pushes.repo(name.as_str()).await?.is_some()
+        || default_branch(dir.path()).as_deref() != Some(branch.as_str())
+    {
+        return Ok(None);
+    }
+    let all = RefPattern::parse("refs/*").map_err(|error| Failure::input(error.to_string()))?;
+    let refs = repositories.git().local_refs(&dir, &[all]).await?;
+    Ok(refs.is_empty().then_some(dir))
 }
 
 async fn list(app: &App, repositories: &Repositories) -> Result<()> {

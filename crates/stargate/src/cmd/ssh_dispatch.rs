@@ -50,7 +50,7 @@ impl SshDispatch {
             Access::Read => None,
             Access::Write => Some(epoch(&told).await?),
         };
-        let admission = Admission { pusher: self.name.clone(), epoch };
+        let admission = Admission { pusher: self.name.clone(), epoch, hold: None };
         // The version that the client speaks, where sshd lets it say so.
         let protocol = std::env::var("GIT_PROTOCOL").ok();
         let connection = Connection {

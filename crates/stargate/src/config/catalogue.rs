@@ -4,6 +4,7 @@ pub(super) mod git;
 pub(super) mod leader;
 pub(super) mod mirror;
 pub(super) mod runtime;
+pub(super) mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ pub(crate) fn described() -> Vec<Described> {
     all.extend(leader::described());
     all.extend(git::described());
     all.extend(mirror::described());
+    all.extend(webhooks::described());
     all
 }
 

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 pub(crate) type Given<T> = Option<Spanned<T>>;
 
 /// Keys whose values no message repeats.
-const SECRET_KEYS: [&str; 9] = [
+const SECRET_KEYS: [&str; 10] = [
     "secret",
     "env",
     "dsn",
@@ -26,7 +26,10 @@ const SECRET_KEYS: [&str; 9] = [
     "session_token",
     "redis_url",
     "token",
+    SECRETS,
 ];
+/// A table whose keys are chosen by whoever writes it, and whose values are all secret.
+const SECRETS: &str = "secrets";
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +52,7 @@ pub(crate) struct File {
     pub(crate) leader: Leader,
     pub(crate) git: Git,
     pub(crate) mirror: Mirror,
+    pub(crate) webhooks: Webhooks,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
     pub(crate) schedules: BTreeMap<Spanned<String>, Schedule>,
@@ -187,6 +191,8 @@ pub(crate) struct Git {
     pub(crate) fast_forward_only: Given<Vec<String>>,
     pub(crate) max_refs: Given<u64>,
     pub(crate) max_push: Given<Size>,
+    pub(crate) max_fetch_request: Given<Size>,
+    pub(crate) take_watermarks: Given<Vec<String>>,
     pub(crate) max_fetches: Given<u64>,
     pub(crate) max_pushes: Given<u64>,
     pub(crate) timeout: Given<Interval>,
@@ -226,6 +232,16 @@ pub(crate) struct Mirror {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MirrorRemote {
     pub(crate) url: Given<String>,
+}
+
+/// `[webhooks]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Webhooks {
+    pub(crate) allow_private: Given<bool>,
+    pub(crate) timeout: Given<Interval>,
+    pub(crate) concurrency: Given<u64>,
+    pub(crate) secrets: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 /// A list, or one text with commas.
@@ -306,15 +322,26 @@ impl Source {
 /// The text with asterisks for secrets: a message shows the lines around a mistake (INV-8). Every byte stays where it
 /// was, so that places still fit.
 fn masked(text: &str) -> String {
+    let mut in_secrets = false;
     let mask = |line: &str| {
+        if let Some(section) = line.trim_start().strip_prefix('[') {
+            let section = section.split(']').next().unwrap_or_default();
+            in_secrets = parts_of(section).any(|part| part == SECRETS);
+        }
         let Some((key, value)) = line.split_once('=') else { return line.to_owned() };
         let has_credentials = value.contains("://") && value.contains('@');
-        match SECRET_KEYS.contains(&key.trim()) || has_credentials {
+        let is_secret = SECRET_KEYS.contains(&key.trim()) || parts_of(key).any(|part| part == SECRETS);
+        match in_secrets || is_secret || has_credentials {
             true => format!("{key}={}", "*".repeat(value.len())),
             false => line.to_owned(),
         }
     };
     text.split('\n').map(mask).collect::<Vec<_>>().join("\n")
+}
+
+/// The parts of a key with dots.
+fn parts_of(key: &str) -> impl Iterator<Item = &str> {
+    key.split('.').map(|part| part.trim_matches([' ', '\t', '"', '\'']))
 }
 
 /// Finds the file: the one named, else the working directory's, else `/etc/stargate/stargate.toml`.
@@ -428,6 +455,23 @@ mod tests {
             "[artifacts]\nsecret_access_key = \"hunter2\"\nregion = 7\nendpoint = \"http://u:hunter2@h\"\n";
         let shown = refused(text).render();
         assert!(shown.contains("region") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn a_refusal_does_not_show_the_secrets_of_a_table_however_it_is_written() {
+        for text in [
+            "[webhooks.secrets]\nci = \"hunter2\"\n[log]\nformat = 7\n",
+            "[ webhooks . \"secrets\" ]\nci = \"hunter2\"\nmore = 7\n",
+            "[webhooks]\nsecrets = { ci = \"hunter2\" }\ntimeout = []\n",
+            "[webhooks]\nsecrets.ci = \"hunter2\"\ntimeout = []\n",
+            "webhooks.secrets.ci = \"hunter2\"\nhome = 7\n",
+        ] {
+            let shown = refused(text).render();
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+        // What comes after the table is shown.
+        let shown = refused("[webhooks.secrets]\nci = \"hunter2\"\n[log]\nformat = 7\n").render();
+        assert!(shown.contains("format = 7"), "{shown}");
     }
 
     #[test]

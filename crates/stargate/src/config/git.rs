@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stargate_access::RepoPattern;
 use stargate_gateway::Settings;
 use stargate_git::{Git, RefPattern};
 
@@ -21,6 +22,8 @@ pub(crate) struct GitSettings {
     pub(crate) program: PathBuf,
     /// Refs that only move forward, beside those that are mirrored.
     pub(crate) fast_forward_only: Vec<RefPattern>,
+    /// Repositories that take the watermarks of another mirror.
+    pub(crate) take_watermarks: Vec<RepoPattern>,
     /// Refs that one push may move.
     pub(crate) refs_max: usize,
     /// The bounds of fetches and pushes.
@@ -47,20 +50,29 @@ pub(super) fn git(layers: &mut Layers<'_>, file: &File, home: &Path) -> Result<G
         layers.pick(&catalogue::FAST_FORWARD_ONLY, None, &given.fast_forward_only, same, Vec::new())?;
     let patterns = patterns.iter().map(|text| RefPattern::parse(text)).collect::<Result<_, _>>();
     let fast_forward_only = patterns.map_err(|error| Failure::config(error.to_string()))?;
+    let take = layers.pick(&catalogue::TAKE_WATERMARKS, None, &given.take_watermarks, same, Vec::new())?;
+    let take = take.iter().map(|text| text.parse::<RepoPattern>()).collect::<Result<_, _>>();
+    let take_watermarks = take.map_err(|error| Failure::config(error.to_string()))?;
     let refs_max = layers.pick(&catalogue::MAX_REFS, None, &given.max_refs, same, 1000)?;
     let push_bytes_max =
         layers.pick(&catalogue::MAX_PUSH, None, &given.max_push, bytes, usual.push_bytes_max)?;
+    let asked = &given.max_fetch_request;
+    let asked_max = usual.fetch_request_bytes_max;
+    let fetch_request_bytes_max =
+        layers.pick(&catalogue::MAX_FETCH_REQUEST, None, asked, bytes, asked_max)?;
     let fetches_max = layers.pick(&catalogue::MAX_FETCHES, None, &given.max_fetches, same, 64)?;
     let pushes_max = layers.pick(&catalogue::MAX_PUSHES, None, &given.max_pushes, same, 16)?;
     let time_max = layers.pick(&catalogue::TIMEOUT, None, &given.timeout, length, usual.time_max)?;
     let bounds = Settings {
         push_bytes_max,
+        fetch_request_bytes_max,
         fetches_max: count(fetches_max),
         pushes_max: count(pushes_max),
         time_max,
         ..usual
     };
-    Ok(GitSettings { root, program, fast_forward_only, refs_max: count(refs_max), bounds })
+    let refs_max = count(refs_max);
+    Ok(GitSettings { root, program, fast_forward_only, take_watermarks, refs_max, bounds })
 }
 
 #[cfg(test)]
@@ -94,6 +106,8 @@ mod tests {
             "max_push = \"1B\"",
             "timeout = \"0s\"",
             "fast_forward_only = [\"main\"]",
+            "take_watermarks = [\"../x\"]",
+            "max_fetch_request = \"2GiB\"",
         ] {
             let failure = settings(&format!("[git]\n{bad}\n")).unwrap_err();
             assert_eq!(failure.position().map(|(_, line, _)| line), Some(2), "{bad}: {failure}");

@@ -174,15 +174,14 @@ fn urls(layers: &mut Layers<'_>, file: &File) -> Result<BTreeMap<RepoName, Strin
 
 /// What is wrong with the URL of a remote. It is not repeated: it may hold a password (INV-8).
 fn url_problem(url: &str) -> Option<&'static str> {
-    let parsed = Url::parse(url).ok();
     if url.is_empty() || url.len() > URL_BYTES_MAX || url.chars().any(char::is_control) {
         Some("is empty, longer than 2048 bytes, or has control characters")
     } else if url.starts_with('-') {
         Some("begins with a dash")
     } else if url.split("://").next().is_some_and(|scheme| scheme.contains("::")) {
         Some("asks for a program to be run")
-    } else if parsed.is_some_and(|url| url.password().is_some()) {
-        Some("has a password in it; write the token as mirror.token = \"${env:NAME}\"")
+    } else if stargate_git::has_secret(url) {
+        Some("has a user or password in it; write mirror.username and mirror.token = \"${env:NAME}\" instead")
     } else {
         None
     }

@@ -6,12 +6,20 @@ use crate::{code, json, stargate, stderr};
 fn the_demo_ends_with_every_outcome_as_it_should_be() {
     let outcomes = json(&stargate(), &["demo", "--once", "--json"]);
     let outcomes = outcomes.as_array().unwrap();
-    assert_eq!(outcomes.len(), 9);
+    assert_eq!(outcomes.len(), 11);
     assert!(outcomes.iter().all(|outcome| outcome["ok"] == true), "{outcomes:#?}");
+    let found = |shows: &str| {
+        let outcome = outcomes.iter().find(|outcome| outcome["shows"] == shows).unwrap();
+        outcome["found"].as_str().unwrap()
+    };
+    let pushed = found("a git push through the gateway");
+    assert!(pushed.contains("on 2 refs, 2 journaled, 2 processed"), "{pushed}");
+    let mirrored = found("and its mirror");
+    assert!(mirrored.starts_with("arrived") && mirrored.ends_with("2 refs equal, 0 different"), "{mirrored}");
 }
 
 #[test]
-fn without_ffmpeg_the_demo_says_what_is_left_out_and_succeeds() {
+fn without_ffmpeg_and_git_the_demo_says_what_is_left_out_and_succeeds() {
     let program = stargate();
     // All that the demo's scripts need, and nothing else.
     let bin = program.home().join("bin");
@@ -23,7 +31,9 @@ fn without_ffmpeg_the_demo_says_what_is_left_out_and_succeeds() {
     }
     let output = program.with("PATH", bin.to_str().unwrap()).run(&["demo", "--once"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert!(stderr(&output).contains("ffmpeg is not installed"), "{}", stderr(&output));
+    for missing in ["ffmpeg is not installed", "git is not installed"] {
+        assert!(stderr(&output).contains(missing), "{}", stderr(&output));
+    }
 }
 
 #[test]

@@ -82,8 +82,16 @@ async fn with_tokens_each_role_does_what_it_is_for() {
         }
     })
     .await;
-    let wrong = format!("{}A", &read[..read.len() - 1]);
-    for bad in [None, Some(gone.as_str()), Some(wrong.as_str())] {
+    // Another letter than the last one, whichever that is.
+    let last = if read.ends_with('A') { 'B' } else { 'A' };
+    let wrong = format!("{}{last}", &read[..read.len() - 1]);
+    let unknown = "UNAUTHENTICATED: the token is not known";
+    for (bad, why) in [
+        (None, ""),
+        (Some(gone.as_str()), "TOKEN_EXPIRED: the token has expired"),
+        (Some(wrong.as_str()), unknown),
+        (Some("sg_nonsense"), unknown),
+    ] {
         let client = bad.map_or_else(Client::new, Client::with_token);
         client.start_at(&at("team/tools"));
         client.commit("evil");
@@ -93,6 +101,7 @@ async fn with_tokens_each_role_does_what_it_is_for() {
                 said.contains("Authentication failed") || said.contains("could not read Username"),
                 "{said}"
             );
+            assert!(said.contains(why), "{said}");
         }
     }
     let api_at = |path: &str| format!("http://{}/api/v1/{path}", node.address());
@@ -110,9 +119,14 @@ async fn with_tokens_each_role_does_what_it_is_for() {
     for open in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(get(node.address(), open).await.unwrap().0, 200, "{open}");
     }
+    // Which token it was is in the log; its secret is not.
     let log = node.log();
-    for secret in [&admin, &write, &read, &gone] {
+    for secret in [&admin, &write, &read, &gone, &wrong] {
         assert!(!log.contains(&secret[16..]), "the log holds a token");
+    }
+    for (token, why) in [(&gone, "ExpiredToken"), (&wrong, "UnknownToken")] {
+        let noted = |line: &str| line.contains("a token was refused") && line.contains(why);
+        assert!(log.lines().any(|line| noted(line) && line.contains(&token[3..15])), "{why}: {log}");
     }
 }
 
@@ -138,6 +152,8 @@ async fn a_revoked_token_is_good_no_more_and_listings_do_not_show_any() {
         async move { if output.status.success() { Err("still good".to_owned()) } else { Ok(()) } }
     })
     .await;
+    let said = client.refused(&["ls-remote", "origin"]);
+    assert!(said.contains("TOKEN_REVOKED: the token was revoked"), "{said}");
     assert_eq!(program.run(&["token", "revoke", "abcdefghijkl"]).status.code(), Some(3));
     assert_eq!(program.run(&["token", "revoke", &text]).status.code(), Some(5));
     assert!(!stderr(&program.run(&["token", "revoke", &text])).contains(&text[16..]));
@@ -247,4 +263,18 @@ async fn a_repository_is_made_listed_and_moved_to_the_trash() {
     assert_eq!(program.run(&["repo", "remove", "team/tools"]).status.code(), Some(3));
     let url = format!("http://{}/git/team/tools.git", node.address());
     assert!(Client::new().refused(&["ls-remote", &url]).contains("not found"));
+}
+
+/// It does not know the settings that have a push on disk before it is acknowledged (INV-1).
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_git_that_is_too_old_nothing_is_served_and_the_rest_goes_on() {
+    let program = program("");
+    let git = program.home().join("old-git");
+    std::fs::write(&git, "#!/bin/sh\necho git version 2.35.8\n").unwrap();
+    std::fs::set_permissions(&git, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(program.home().join("stargate.toml"), format!("[git]\nprogram = {git:?}\n")).unwrap();
+    let node = leader(&program, "a").await;
+    assert!(node.log().contains("2.36 or newer is needed"), "{}", node.log());
+    let (status, _) = get(node.address(), "/git/r.git/info/refs?service=git-upload-pack").await.unwrap();
+    assert_eq!(status, 404);
 }

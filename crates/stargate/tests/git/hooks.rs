@@ -7,6 +7,7 @@ use stargate_testkit::eventually;
 use stargate_testkit::process::Program;
 
 use crate::client::{Client, ref_of};
+use crate::site::Site;
 use crate::{PATIENCE, json, leader, program};
 
 const PROTECTED: &str = "[git]\nfast_forward_only = [\"refs/heads/main\"]\nmax_refs = 3\n";
@@ -25,33 +26,26 @@ async fn done(program: &Program, kind: &str, count: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_is_recorded_processed_measured_and_journaled() {
-    let program = program("");
-    let node = leader(&program, "a").await;
-    program.answer(&["repo", "create", "r"]);
-    let client = Client::new();
-    client.clone_from(&format!("http://{}/git/r.git", node.address()));
+    let site = Site::open("").await;
+    let client = &site.client;
     let commit = client.commit("first");
     let output = client.git(&["push", "origin", "HEAD:main", "HEAD:refs/kv/orders"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("warning"), "{said}");
-    done(&program, "push:process", 2).await;
-    done(&program, "repo:size_recalc", 1).await;
-    let listed = json(&program, &["repo", "list", "--json"]);
+    done(&site.program, "push:process", 2).await;
+    done(&site.program, "repo:size_recalc", 1).await;
+    let listed = json(&site.program, &["repo", "list", "--json"]);
     assert_eq!(listed[0]["default_oid"], commit.as_str(), "{listed}");
     assert!(listed[0]["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{listed}");
-    let journal = program.home().join("repos/r.git/.stargate/mirror-journal.ndjson");
-    let journal = std::fs::read_to_string(journal).unwrap();
+    let journal = site.journal();
     assert!(journal.contains("refs/kv/orders") && !journal.contains("refs/heads/main"), "{journal}");
     assert!(journal.contains(&commit), "{journal}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn protected_refs_move_forward_only_and_pushes_are_bounded() {
-    let program = program(PROTECTED);
-    let node = leader(&program, "a").await;
-    program.answer(&["repo", "create", "r"]);
-    let client = Client::new();
-    client.clone_from(&format!("http://{}/git/r.git", node.address()));
+    let site = Site::open(PROTECTED).await;
+    let client = &site.client;
     client.commit("first");
     let second = client.commit("second");
     client.must(&["push", "-q", "origin", "HEAD:main", "HEAD:refs/kv/a", "HEAD:refs/heads/free"]);
@@ -65,29 +59,24 @@ async fn protected_refs_move_forward_only_and_pushes_are_bounded() {
     let mut push = vec!["push", "origin"];
     push.extend(many.iter().map(String::as_str));
     assert!(client.refused(&push).contains("more than 3 refs"));
-    let repo = program.home().join("repos/r.git");
-    assert_eq!(ref_of(&repo, "refs/heads/main").as_deref(), Some(second.as_str()));
-    assert_eq!(ref_of(&repo, "refs/kv/a").as_deref(), Some(second.as_str()));
-    assert_eq!(ref_of(&repo, "refs/heads/b0"), None);
+    assert_eq!(site.ref_of("refs/heads/main").as_deref(), Some(second.as_str()));
+    assert_eq!(site.ref_of("refs/kv/a").as_deref(), Some(second.as_str()));
+    assert_eq!(site.ref_of("refs/heads/b0"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_whose_record_fails_is_accepted_with_a_warning() {
-    let program = program("");
-    let node = leader(&program, "a").await;
-    program.answer(&["repo", "create", "r"]);
-    let client = Client::new();
-    client.clone_from(&format!("http://{}/git/r.git", node.address()));
+    let site = Site::open("").await;
+    let client = &site.client;
     let commit = client.commit("first");
-    let repo = program.home().join("repos/r.git");
     // The journal cannot be written: its directory is a file.
-    std::fs::write(repo.join(".stargate"), "").unwrap();
+    std::fs::write(site.repo().join(".stargate"), "").unwrap();
     let output = client.git(&["push", "origin", "HEAD:refs/kv/a"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("stargate: warning: the push was accepted but not journaled"), "{said}");
-    assert_eq!(ref_of(&repo, "refs/kv/a").as_deref(), Some(commit.as_str()));
-    done(&program, "push:process", 1).await;
+    assert_eq!(site.ref_of("refs/kv/a").as_deref(), Some(commit.as_str()));
+    done(&site.program, "push:process", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,22 +110,18 @@ async fn a_push_by_path_asks_the_node_of_the_configuration() {
 /// Nobody else writes while the store is held; the hook gives up in time, and the push stands.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_answer_delays_a_push_and_does_not_refuse_it() {
-    let program = program("");
-    let node = leader(&program, "a").await;
-    program.answer(&["repo", "create", "r"]);
-    let client = Client::new();
-    client.clone_from(&format!("http://{}/git/r.git", node.address()));
+    let site = Site::open("").await;
+    let client = &site.client;
     let commit = client.commit("first");
-    let held = rusqlite::Connection::open(program.home().join("stargate.db")).unwrap();
+    let held = rusqlite::Connection::open(site.program.home().join("stargate.db")).unwrap();
     held.execute_batch("BEGIN IMMEDIATE").unwrap();
     let output = client.git(&["push", "origin", "HEAD:refs/kv/a"]);
     held.execute_batch("ROLLBACK").unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("its follow-up work was not recorded"), "{said}");
-    let repo = program.home().join("repos/r.git");
-    assert_eq!(ref_of(&repo, "refs/kv/a").as_deref(), Some(commit.as_str()));
-    let journal = std::fs::read_to_string(repo.join(".stargate/mirror-journal.ndjson")).unwrap();
+    assert_eq!(site.ref_of("refs/kv/a").as_deref(), Some(commit.as_str()));
+    let journal = site.journal();
     assert!(journal.contains(&commit), "the journal needs no store: {journal}");
 }
 
@@ -219,15 +204,36 @@ async fn pushes_that_were_acknowledged_survive_the_death_of_the_node() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn hooks_are_written_anew() {
+/// What a repository brings along from elsewhere is kept, and told.
+#[test]
+fn hooks_are_written_anew_and_those_of_others_are_kept() {
     let program = program("");
     program.answer(&["repo", "create", "r"]);
     let hook = program.home().join("repos/r.git/hooks/pre-receive");
     let before = std::fs::read_to_string(&hook).unwrap();
-    std::fs::write(&hook, "#!/bin/sh\nexit 1\n").unwrap();
-    program.answer(&["hook", "install", "r"]);
+    let script = "#!/bin/sh\nexit 1\n";
+    std::fs::write(&hook, script).unwrap();
+    let said = program.answer(&["hook", "install", "r"]);
+    let kept = hook.with_file_name("pre-receive.before-stargate");
+    assert!(said.contains(kept.to_str().unwrap()) && said.contains("does not run any more"), "{said}");
     assert_eq!(std::fs::read_to_string(&hook).unwrap(), before);
-    program.answer(&["hook", "install", "--all"]);
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), script);
+    assert_eq!(json(&program, &["hook", "install", "--all", "--json"])["kept"], serde_json::json!([]));
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), script);
     assert_eq!(program.run(&["hook", "install", "nothing"]).status.code(), Some(3));
+}
+
+/// A repository that was brought here from elsewhere may name another directory for its hooks.
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_whatever_the_configuration_of_the_repository_says() {
+    let site = Site::open("").await;
+    let elsewhere = site.program.home().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let (repo, elsewhere) = (site.repo(), elsewhere.display().to_string());
+    site.client.must(&["-C", repo.to_str().unwrap(), "config", "core.hooksPath", &elsewhere]);
+    let commit = site.client.commit("first");
+    let said = site.client.refused(&["push", "origin", "HEAD:refs/kv-mirror/a"]);
+    assert!(said.contains("stargate: refused"), "{said}");
+    site.client.must(&["push", "-q", "origin", "HEAD:refs/kv/a"]);
+    assert!(site.journal().contains(&commit), "{}", site.journal());
 }

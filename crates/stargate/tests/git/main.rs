@@ -3,12 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod access;
+mod body;
 mod client;
+mod create;
+mod disk;
 mod hooks;
 mod leader;
 mod postgres;
 mod record;
+mod relay;
+mod site;
 mod ssh;
+mod stop;
+mod tls;
+mod webhook;
 
 use std::time::Duration;
 

@@ -77,3 +77,32 @@ async fn nothing_but_git_is_run_and_pushes_need_the_leader() {
     assert_eq!(refused.status.code(), Some(9), "{}", crate::stderr(&refused));
     assert_eq!(ref_of(&home.join("repos/r.git"), "refs/heads/main"), None);
 }
+
+/// Each connection is a process of its own; all of them together are bounded.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_when_everything_is_taken_is_told_to_come_back() {
+    let program = program("[git]\nmax_fetches = 1\n");
+    program.answer(&["repo", "create", "r"]);
+    let program = program.with("SSH_ORIGINAL_COMMAND", "git-upload-pack 'r.git'");
+    #[expect(clippy::disallowed_methods, reason = "a client that holds its connection")]
+    let mut first = std::process::Command::new(env!("CARGO_BIN_EXE_stargate"))
+        .args(["ssh-dispatch"])
+        .current_dir(program.home())
+        .env("STARGATE_HOME", program.home())
+        .env("SSH_ORIGINAL_COMMAND", "git-upload-pack 'r.git'")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begun = [0; 4];
+    std::io::Read::read_exact(first.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    let refused = program.run(&["ssh-dispatch"]);
+    let said = crate::stderr(&refused);
+    assert_eq!(refused.status.code(), Some(10), "{said}");
+    assert!(said.contains("1 fetches over SSH run already (git.max_fetches)"), "{said}");
+    // However a connection ends, its turn is free: nobody has to tidy up.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let served = program.run(&["ssh-dispatch"]);
+    assert!(!served.stdout.is_empty(), "{}", crate::stderr(&served));
+}

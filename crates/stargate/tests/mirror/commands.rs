@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::stage::{MAIN, Stage};
+use crate::stage::{MAIN, Stage, eventually};
 
 #[test]
 fn a_commit_can_be_waited_for() {
@@ -128,6 +128,64 @@ fn status_tells_what_waits_and_what_became_of_the_rest() {
         let text = stage.program.answer(arguments);
         assert!(text.contains("tools") && text.contains("not running"), "{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_tells_how_each_ref_stands_and_when_all_is_done() {
+    let stage = Stage::new();
+    let hold = stage.program.home().join("hold");
+    stage.remote_hook("update", "test \"$1\" != refs/kv/closed");
+    stage.remote_hook(
+        "pre-receive",
+        &format!("cat > /dev/null; while test -e {}; do sleep 0.05; done", hold.display()),
+    );
+    let chain = stage.chain(8);
+    stage.push("c", "refs/kv/closed", None, &chain[0]);
+    for n in 0..3_usize {
+        stage.push(&format!("e{n}"), MAIN, n.checked_sub(1).map(|n| chain[n].as_str()), &chain[n]);
+    }
+    let node = stage.node("a").await;
+    eventually("all to be processed", || stage.answer(&["status"])["standing"] == "caught-up").await;
+    let status = stage.answer(&["status"]);
+    assert_eq!(
+        (&status["caught_up_in_seconds"], &status["refs"][0]["ref"], &status["refs"][0]["parked"]),
+        (&0.0.into(), &"refs/kv/closed".into(), &true.into()),
+        "{status}"
+    );
+    assert_eq!(
+        (&status["refs"][0]["dead_letters"], &status["refs_are_all"]),
+        (&1.into(), &true.into()),
+        "{status}"
+    );
+
+    std::fs::write(&hold, "").unwrap();
+    for n in 3..8 {
+        stage.push(&format!("e{n}"), MAIN, Some(&chain[n - 1]), &chain[n]);
+    }
+    eventually("entries to wait", || stage.answer(&["status"])["standing"] == "catching-up").await;
+    let status = stage.answer(&["status"]);
+    let waiting = status["refs"].as_array().unwrap().iter().find(|found| found["ref"] == MAIN).unwrap();
+    assert!(
+        waiting["waiting"].as_u64().unwrap() >= 4 && waiting["lag_seconds"].as_f64().unwrap() > 0.0,
+        "{status}"
+    );
+    assert!(status["caught_up_in_seconds"].as_f64().unwrap() > 0.0, "{status}");
+    let text = stage.program.answer(&["mirror", "status", "--repo", "tools"]);
+    for words in [
+        "catching up: done in about",
+        "entries, the oldest for",
+        "parked: the remote refused",
+        MAIN,
+        "refs/kv/closed",
+    ] {
+        assert!(text.contains(words), "no {words:?} in:\n{text}");
+    }
+    println!("{text}\n{}", stage.program.answer(&["mirror", "status"]));
+    std::fs::remove_file(&hold).unwrap();
+    eventually("the rest", || stage.remote_ref(MAIN) == chain[7]).await;
+    drop(node);
+    let status = stage.answer(&["status"]);
+    assert_eq!(status["standing"], "not-running", "{status}");
 }
 
 #[test]

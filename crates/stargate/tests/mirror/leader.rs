@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use stargate_testkit::process::{Running, get};
+use stargate_testkit::redis::Redis;
 
+use crate::lock::{all_recorded, hold_pushes, push_all, with_redis};
 use crate::stage::{MAIN, PATIENCE, Stage, eventually};
 
 async fn leads(node: &Running) -> bool {
@@ -147,4 +149,72 @@ async fn a_push_over_http_arrives_at_the_remote_and_can_be_waited_for() {
     let hook = journal.iter().filter(|line| line["source"] != "reconcile");
     let seen: Vec<&str> = hook.filter_map(|line| line["new_oid"].as_str()).collect();
     assert_eq!(seen, chain, "{journal:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_killed_in_mid_push_is_followed_by_one_that_compares_before_it_goes_on() {
+    let redis = Redis::start();
+    let stage = with_redis(&redis);
+    stage.log_updates();
+    let chain = stage.chain(16);
+    let mut a = stage.node("a").await;
+    until_leads(&a).await;
+    let b = stage.node("b").await;
+    push_all(&stage, &chain, 0..4);
+    eventually("the leader to mirror", || stage.remote_ref(MAIN) == chain[3]).await;
+    eventually("its records", || all_recorded(&stage, &chain[..4])).await;
+    let [hold, held] = hold_pushes(&stage);
+    std::fs::write(&hold, "").unwrap();
+    push_all(&stage, &chain, 4..8);
+    eventually("a push that the remote holds up", || held.exists()).await;
+    a.kill();
+    let before = stage.records().len();
+    // A push whose hook died with the leader: the ref has moved, and no line tells of it.
+    stage.git(&stage.repo, &["update-ref", "refs/kv/unheard", &chain[0]], b"");
+    push_all(&stage, &chain, 8..12);
+    until_leads(&b).await;
+    std::fs::remove_file(&hold).unwrap();
+    eventually("the successor to mirror", || stage.remote_ref(MAIN) == chain[11]).await;
+    eventually("what nobody had heard of", || stage.remote_ref("refs/kv/unheard") == chain[0]).await;
+    push_all(&stage, &chain, 12..16);
+    eventually("the rest", || stage.remote_ref(MAIN) == chain[15]).await;
+    eventually("all records", || all_recorded(&stage, &chain)).await;
+
+    let journal = crate::stage::lines(&stage.file("mirror-journal.ndjson"));
+    let found = journal.iter().find(|line| line["source"] == "reconcile" && line["ref"] == "refs/kv/unheard");
+    let found: jiff::Timestamp = found.unwrap()["timestamp"].as_str().unwrap().parse().unwrap();
+    let first: jiff::Timestamp = stage.records()[before]["at"].as_str().unwrap().parse().unwrap();
+    assert!(found <= first, "the successor went on at {first}, before it compared at {found}");
+    for n in 0..chain.len() {
+        assert_eq!(stage.status_of(&format!("e{n}")), "completed");
+    }
+    assert_eq!(stage.updates(MAIN), chain, "in order, each once, and nothing taken back");
+    assert_eq!((stage.letters().len(), pid(&stage)), (0, Some(u64::from(b.id()))));
+    stage.answer(&["verify"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_is_visible_soon_after_it_was_accepted() {
+    let stage = Stage::new();
+    let node = stage.node("a").await;
+    eventually("the worker to run", || pid(&stage).is_some()).await;
+    // The system tells the node of new lines: it watches the directory of the journal.
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(stage.file("")).unwrap());
+    let watched = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fdinfo", node.id())).unwrap().flatten();
+        let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+        texts.into_iter().any(|text| {
+            text.lines().any(|line| line.starts_with("inotify") && line.contains(&format!("ino:{inode:x} ")))
+        })
+    };
+    eventually("the journal to be watched", watched).await;
+    let chain = stage.chain(30);
+    for n in 0..chain.len() {
+        stage.push(&format!("e{n}"), MAIN, n.checked_sub(1).map(|n| chain[n].as_str()), &chain[n]);
+        let began = std::time::Instant::now();
+        eventually("the entry", || stage.remote_ref(MAIN) == chain[n]).await;
+        if n % 10 == 9 {
+            println!("entry {n}: visible after {} ms", began.elapsed().as_millis());
+        }
+    }
 }

@@ -108,3 +108,43 @@ fn a_letter_that_is_not_there_is_not_found() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_removes_letters_after_their_time_and_not_before() {
+    let (stage, oid, _) = refused();
+    for name in ["young", "open"] {
+        stage.push(name, &format!("refs/kv/{name}"), None, &oid);
+    }
+    stage.drain();
+    let letters = stage.letters();
+    let id_of = |entry: &str| {
+        let letter = letters.iter().find(|letter| letter["entry_id"] == entry);
+        text(letter.unwrap(), "dead_letter_id").to_owned()
+    };
+    let (old, young, open) = (id_of("e1"), id_of("young"), id_of("open"));
+    open_remote(&stage);
+    stage.answer(&["dead-letter", "requeue", &old, &young]);
+    let age = |id: &str, days: i64| {
+        let path = stage.file("dead-letter").join(format!("{id}.json"));
+        let mut letter: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let at = stargate_base::clock::wall() - jiff::SignedDuration::from_hours(24 * days);
+        letter["dead_lettered_at"] = at.to_string().into();
+        std::fs::write(&path, letter.to_string()).unwrap();
+    };
+    age(&old, 31);
+    age(&young, 29);
+    // What nobody has requeued may be the only trace of an entry: that is an operator's to remove.
+    age(&open, 31);
+    let node = stage.node("a").await;
+    let left = || {
+        let all = stage.answer(&["dead-letter", "list", "--all"]);
+        all.as_array()
+            .unwrap()
+            .iter()
+            .map(|letter| text(letter, "dead_letter_id").to_owned())
+            .collect::<Vec<_>>()
+    };
+    eventually("the old letter to go", || !left().contains(&old)).await;
+    assert_eq!(left(), [young, open]);
+    assert!(node.log().contains("old dead letters were removed"), "{}", node.log());
+}

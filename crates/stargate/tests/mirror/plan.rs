@@ -193,3 +193,113 @@ async fn robustness_many_entries_of_several_refs_are_processed_in_order_and_none
         std::fs::metadata(stage.file("mirror-journal.ndjson")).unwrap().len()
     );
 }
+
+// What the acceptance criteria say beyond the plan.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_not_whole_yet_is_waited_for() {
+    let stage = Stage::new();
+    let chain = stage.chain(2);
+    let mut running = stage.program.start(&["mirror", "run", "--repo", stage.repo.to_str().unwrap()]);
+    stage.push("e0", MAIN, None, &chain[0]);
+    eventually("the first entry", || stage.remote_ref(MAIN) == chain[0]).await;
+    let line = format!("{{\"entry_id\":\"e1\",\"ref\":\"{MAIN}\",\"new_oid\":\"{}\"}}\n", chain[1]);
+    let (first, rest) = line.split_at(line.len() / 2);
+    stage.git(&stage.repo, &["update-ref", MAIN, &chain[1]], b"");
+    stage.scribble(first.as_bytes());
+    running.terminate();
+    assert!(running.ended(PATIENCE).await.success(), "{}", running.log());
+    assert_eq!(stage.letters().len(), 0, "half a line was taken for one");
+    stage.scribble(rest.as_bytes());
+    stage.drain();
+    stage.assert_mirrored(&chain[1]);
+    assert_eq!((stage.status_of("e1").as_str(), stage.letters().len()), ("completed", 0));
+}
+
+#[test]
+fn an_entry_that_the_remote_has_is_recorded_and_not_pushed_again() {
+    let stage = Stage::new();
+    stage.log_updates();
+    let chain = stage.chain(3);
+    stage.push("e0", MAIN, None, &chain[2]);
+    stage.drain();
+    // The same again, and an older one: a replay must neither repeat nor rewind.
+    stage.push("e1", MAIN, Some(&chain[1]), &chain[2]);
+    stage.journal(&serde_json::json!({ "entry_id": "e2", "ref": MAIN, "new_oid": chain[0] }));
+    stage.drain();
+    for id in ["e1", "e2"] {
+        let records = stage.records_of(id);
+        assert_eq!(
+            (&records[0]["status"], &records[0]["via"], &records[0]["attempts"]),
+            (&"completed".into(), &"already-mirrored".into(), &0.into()),
+            "{records:?}"
+        );
+    }
+    assert_eq!(stage.updates(MAIN), [chain[2].clone()]);
+    stage.assert_mirrored(&chain[2]);
+}
+
+#[test]
+fn a_push_that_hangs_is_ended_with_all_its_processes_and_given_up_after_three_tries() {
+    let stage = Stage::with_settings("push_timeout = \"1s\"\n");
+    let tries = stage.program.home().join("tries");
+    let open = stage.program.home().join("open");
+    // Each push writes down the process of the hook, which then does not end.
+    stage.remote_hook(
+        "pre-receive",
+        &format!(
+            "cat > /dev/null; test -e {} && exit 0; echo $$ >> {}; exec sleep 1000",
+            open.display(),
+            tries.display()
+        ),
+    );
+    let oid = stage.chain(1).remove(0);
+    stage.push("e1", MAIN, None, &oid);
+    let output = stage.mirror(&["run", "--once"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("given up"), "{said}");
+    let letters = stage.letters();
+    assert_eq!(
+        (letters.len(), &letters[0]["reason"], &letters[0]["attempts"]),
+        (1, &"timeout".into(), &3.into())
+    );
+    assert_eq!(stage.status_of("e1"), "dead-letter");
+    let hooks = std::fs::read_to_string(&tries).unwrap();
+    let hooks: Vec<&str> = hooks.lines().collect();
+    assert!(hooks.len() >= 3, "{hooks:?}");
+    for pid in hooks {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!stat.contains("sleep"), "process {pid} of a push that was ended still runs");
+    }
+    // An operator puts it back when the remote works again.
+    std::fs::write(&open, "").unwrap();
+    stage.answer(&["dead-letter", "requeue", "--all"]);
+    stage.drain();
+    stage.assert_mirrored(&oid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_of_a_node_count_what_was_processed_retried_and_given_up() {
+    let stage = Stage::new();
+    let chain = stage.chain(2);
+    stage.remote_hook("update", "test \"$1\" != refs/kv/closed");
+    stage.push("e0", "refs/kv/closed", None, &chain[0]);
+    stage.push("e1", MAIN, None, &chain[1]);
+    stage.scribble(b"no entry\n");
+    let node = stage.node("a").await;
+    eventually("all to be processed", || stage.records().len() == 3).await;
+    let metrics = stargate_testkit::process::get(node.address(), "/metrics").await.unwrap().1;
+    for line in [
+        "mirror_entries_processed_total{status=\"completed\"} 1",
+        "mirror_entries_processed_total{status=\"dead-letter\"} 2",
+        "mirror_dead_letters_total{reason=\"rejected\"} 1",
+        "mirror_dead_letters_total{reason=\"malformed\"} 1",
+        "mirror_retries_total{reason=\"rejected\"} 2",
+        "mirror_retries_total{reason=\"malformed\"} 3",
+    ] {
+        assert!(metrics.contains(line), "no {line} in:\n{metrics}");
+    }
+    for words in ["given up", "tried again"] {
+        assert!(node.log().contains(words), "{}", node.log());
+    }
+}

@@ -53,7 +53,12 @@ impl Hub {
     fn take_everything_unless_held(&self) -> [PathBuf; 2] {
         let [hold, held] = ["hold", "held"].map(|name| self.program.home().join(name));
         let each = format!("while test -e {}; do touch {}; sleep 0.05; done", hold.display(), held.display());
-        executable(&self.repo().join("hooks/pre-receive"), &format!("cat > /dev/null\n{each}"));
+        // The hooks of every push that is served.
+        let served = std::fs::read_dir(self.program.home().join("repos/.hooks")).unwrap().flatten();
+        let written: Vec<()> = served
+            .map(|dir| executable(&dir.path().join("pre-receive"), &format!("cat > /dev/null\n{each}")))
+            .collect();
+        assert!(!written.is_empty(), "the hub serves pushes without hooks");
         [hold, held]
     }
 }
@@ -110,16 +115,46 @@ fn command_lines() -> Vec<Vec<u8>> {
     processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok()).collect()
 }
 
+/// The processes that have a secret in their environment, by their names. Only the same user and the administrator can
+/// look there.
+fn who_is_told(secrets: &[String]) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let told = processes.filter(|process| {
+        std::fs::read(process.path().join("environ")).is_ok_and(|environment| contains(&environment, secrets))
+    });
+    let name = |process: std::fs::DirEntry| std::fs::read_to_string(process.path().join("comm")).ok();
+    told.filter_map(name).map(|name| name.trim().to_owned()).collect()
+}
+
 /// Everything that the commands and the API tell.
 async fn told(stage: &Stage, node: &Running) -> String {
     let mut all = node.log();
-    for words in [&["status"][..], &["status", "--json"], &["dead-letter", "list", "--all", "--json"]] {
+    for words in [
+        &["status"][..],
+        &["status", "--json"],
+        &["dead-letter", "list", "--all"],
+        &["dead-letter", "list", "--all", "--json"],
+        &["verify"],
+        &["sync", "--json"],
+        &["reconcile"],
+        &["run", "--once"],
+    ] {
         let output = stage.mirror(words);
         all += &String::from_utf8_lossy(&[output.stdout, output.stderr].concat());
     }
     all += &stage.program.answer(&["config", "show"]);
-    for path in ["/readyz", "/metrics", "/api/v1/mirror", "/api/v1/mirror/dead-letters?repo=tools&state=all"]
-    {
+    for words in [&["doctor", "--json"][..], &["mirror", "status"], &["config", "show", "--json"]] {
+        let output = stage.program.run(words);
+        all += &String::from_utf8_lossy(&[output.stdout, output.stderr].concat());
+    }
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/v1/leader",
+        "/api/v1/mirror",
+        "/api/v1/mirror/dead-letters?repo=tools&state=all",
+    ] {
         all += &get(node.address(), path).await.unwrap().1;
     }
     all
@@ -147,6 +182,11 @@ async fn a_remote_with_a_token_is_mirrored_to_and_nobody_sees_the_token() {
         held.exists() && lines.iter().any(|line| contains(line, std::slice::from_ref(&url)))
     };
     eventually("a push that the remote holds up", looked_at).await;
+    // Only the node and the git that pushes for it have it in their environment; the helper of git inherits that.
+    let told_to = who_is_told(&secrets);
+    assert!(!told_to.is_empty(), "the search can find something");
+    let ours = |name: &String| name.starts_with("git") || name.starts_with("stargate");
+    assert!(told_to.iter().all(ours), "others were told: {told_to:?}");
     std::fs::remove_file(&hold).unwrap();
     eventually("the last push to arrive", || stage.remote_ref(MAIN) == chain[3]).await;
     let words = ["wait", "--oid", &chain[3], "--timeout", "60s"];

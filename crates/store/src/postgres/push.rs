@@ -9,8 +9,8 @@ use stargate_repo::handlers::{SIZE_JOBS_MAX, deliver_job, kinds, process_job, si
 use stargate_repo::store::{EVENTS_KEPT, EVENTS_PURGED_MAX};
 use stargate_repo::webhook::HOOKS_MAX;
 use stargate_repo::{
-    Delivery, DeliveryId, EventFilter, Head, NewPush, NewWebhook, Processed, PushEvent, PushEventId, Pushes,
-    RefUpdate, Repo, RepoId, RepoSize, RepoSpec, Webhook, WebhookId, repository,
+    Delivery, DeliveryId, EventFilter, Head, Link, NewPush, NewWebhook, Processed, PushEvent, PushEventId,
+    Pushes, RefUpdate, Repo, RepoId, RepoSize, RepoSpec, Webhook, WebhookId, repository,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -73,6 +73,17 @@ impl Pushes for Postgres {
     async fn heads(&self, repo: &str, after: Option<&str>, limit: u32) -> Result<Vec<Head>> {
         let mut s = self.inner.readers.session().await?;
         push_head::list(&mut s, repo, after.unwrap_or_default(), limit).await
+    }
+
+    async fn links(&self, repo: &str, after: Option<PushEventId>, limit: u32) -> Result<Vec<Link>> {
+        let mut s = self.inner.readers.session().await?;
+        push_head::links(&mut s, repo, after.map_or(0, |id| id.0), limit).await
+    }
+
+    async fn links_whole(&self, events: &[PushEventId]) -> Result<()> {
+        let ids: Vec<i64> = events.iter().map(|id| id.0).collect();
+        let mut s = self.inner.readers.session().await?;
+        s.rows("note whole links", sql!("push_link_whole"), &[(&ids, Type::INT8_ARRAY)]).await.map(drop)
     }
 
     async fn repo_put(&self, repo: RepoSpec) -> Result<()> {
@@ -196,8 +207,10 @@ async fn record_within(inner: &Inner, s: &mut Session<'_>, push: &NewPush) -> Re
     ];
     let repo: i64 = s.value(RECORD, sql!("repo_touch"), &params).await?;
     let heads = push_head::find(s, repo, push).await?;
+    let fills = push_head::find_fills(s, repo, &heads, push).await?;
     let standing = |update: &RefUpdate| {
-        heads.get(&update.ref_name).filter(|head| head.stands_for(update)).map(|head| head.event)
+        let head = heads.get(&update.ref_name).filter(|head| head.stands_for(update));
+        head.map(|head| head.event).or_else(|| fills.get(update).copied())
     };
     let untold: Vec<&RefUpdate> = push.updates.iter().filter(|update| standing(update).is_none()).collect();
     let (new, told) = insert_events(inner, s, repo, push, &untold).await?;

@@ -17,11 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, Holder};
 use stargate_queue::{Error, Result};
 
 use super::error::file;
-use super::holder::Holder;
 
 /// How long a turn is waited for. Writes take milliseconds; heartbeats can try again before leases run out.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -31,6 +31,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "push_head",
         sql: include_str!("../../migrations/sqlite/0006_push_head.sql"),
     },
+    Migration {
+        version: 7,
+        name: "push_hole",
+        sql: include_str!("../../migrations/sqlite/0007_push_hole.sql"),
+    },
 ];
 
 /// The newest schema this program knows.

@@ -7,8 +7,8 @@ use stargate_repo::handlers::{SIZE_JOBS_MAX, deliver_job, kinds, process_job, si
 use stargate_repo::store::{EVENTS_KEPT, EVENTS_PURGED_MAX};
 use stargate_repo::webhook::HOOKS_MAX;
 use stargate_repo::{
-    Delivery, DeliveryId, EventFilter, Head, NewPush, NewWebhook, Processed, PushEvent, PushEventId, Pushes,
-    RefUpdate, Repo, RepoId, RepoSize, RepoSpec, Webhook, WebhookId, repository,
+    Delivery, DeliveryId, EventFilter, Head, Link, NewPush, NewWebhook, Processed, PushEvent, PushEventId,
+    Pushes, RefUpdate, Repo, RepoId, RepoSize, RepoSpec, Webhook, WebhookId, repository,
 };
 
 use super::error::Step;
@@ -49,6 +49,24 @@ impl Pushes for Sqlite {
     async fn heads(&self, repo: &str, after: Option<&str>, limit: u32) -> Result<Vec<Head>> {
         let (repo, after) = (repo.to_owned(), after.unwrap_or_default().to_owned());
         self.readers.read("list heads", move |r| push_head::list(r.conn, &repo, &after, limit)).await
+    }
+
+    async fn links(&self, repo: &str, after: Option<PushEventId>, limit: u32) -> Result<Vec<Link>> {
+        let (repo, after) = (repo.to_owned(), after.map_or(0, |id| id.0));
+        self.readers.read("list links", move |r| push_head::links(r.conn, &repo, after, limit)).await
+    }
+
+    async fn links_whole(&self, events: &[PushEventId]) -> Result<()> {
+        let events = events.to_vec();
+        self.writer
+            .write(Rank::Normal, "note whole links", move |s| {
+                let mut set = s.conn.prepare_cached(sql!("push_link_whole"))?;
+                for PushEventId(id) in events {
+                    set.execute([id])?;
+                }
+                Ok(())
+            })
+            .await
     }
 
     async fn repo_put(&self, repo: RepoSpec) -> Result<()> {
@@ -164,6 +182,10 @@ fn record(s: &mut Session<'_>, push: &NewPush) -> Step<Vec<PushEventId>> {
                 events.push(head.event);
                 continue;
             }
+            if let Some(id) = push_head::find_fill(s.conn, repo, &push.request_id, head.as_ref(), update)? {
+                events.push(id);
+                continue;
+            }
             let new = insert_event(&mut insert, s.now, repo, push, update)?;
             let id = match new {
                 Some(id) => id,
@@ -173,7 +195,7 @@ fn record(s: &mut Session<'_>, push: &NewPush) -> Step<Vec<PushEventId>> {
                 )?,
             };
             if new.is_some() {
-                push_head::follow(s.conn, head.as_ref(), id, update)?;
+                push_head::follow(s.conn, head.as_ref(), id, &push.request_id, update)?;
                 jobs.push(process_job(id, push.trace_id.as_deref())?);
             }
             events.push(id);

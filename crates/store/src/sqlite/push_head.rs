@@ -1,7 +1,8 @@
 //! The heads of refs.
 
 use rusqlite::{Connection, OptionalExtension as _, Row};
-use stargate_repo::{Head, PushEventId, RefUpdate};
+use stargate_repo::reconcile::is_fill;
+use stargate_repo::{Head, Link, PushEventId, RefUpdate};
 
 use super::error::Step;
 use super::session::sql;
@@ -24,12 +25,40 @@ pub(super) fn follow(
     conn: &Connection,
     before: Option<&Head>,
     id: PushEventId,
+    request_id: &str,
     update: &RefUpdate,
 ) -> rusqlite::Result<()> {
-    if before.is_none_or(|head| head.gives_way(id, update)) {
-        conn.prepare_cached(sql!("push_head_set"))?.execute((id.0, before.map(|head| head.event.0)))?;
+    if !is_fill(request_id) && before.is_none_or(|head| head.gives_way(id, update)) {
+        let values = (id.0, before.map(|head| head.event.0), Head::torn(before, update));
+        conn.prepare_cached(sql!("push_head_set"))?.execute(values)?;
     }
     Ok(())
+}
+
+/// What was recorded of a hole, if a hook now tells of it.
+pub(super) fn find_fill(
+    conn: &Connection,
+    repo: i64,
+    request_id: &str,
+    before: Option<&Head>,
+    update: &RefUpdate,
+) -> rusqlite::Result<Option<PushEventId>> {
+    if is_fill(request_id) || Head::torn(before, update).is_none() {
+        return Ok(None);
+    }
+    let values = (repo, &update.ref_name, &update.old_oid, &update.new_oid);
+    let mut find = conn.prepare_cached(sql!("push_fill_find"))?;
+    find.query_row(values, |row| Ok(row.get::<_, Option<i64>>(0)?.map(PushEventId)))
+}
+
+/// A page of the events of refs whose way may have a hole.
+pub(super) fn links(conn: &Connection, repo: &str, after: i64, limit: u32) -> Step<Vec<Link>> {
+    let mut list = conn.prepare_cached(sql!("push_link_page"))?;
+    let rows = list.query_map((repo, after, page(limit)), |row| {
+        let Head { event, update, request_id } = read(row)?;
+        Ok(Link { event, update, request_id, follows: row.get(5)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Head> {

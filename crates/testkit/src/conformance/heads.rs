@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use stargate_base::Epoch;
 use stargate_queue::Error;
-use stargate_repo::reconcile::{self, Gap, Here};
+use stargate_repo::reconcile::{self, Gap, Here, Place};
+use stargate_repo::repository::DEFAULT_BRANCH;
 use stargate_repo::{Head, PUSH_PROCESS, PushEventId, SharedPushes};
 
-use super::git::{REPO, cut, events, jobs, main, oid, push, record, update};
+use super::git::{REPO, cut, default_oid, events, jobs, main, oid, process, push, record, update};
 use super::prelude::*;
 use crate::tables::Tables;
 
@@ -153,4 +154,79 @@ pub async fn nothing_is_recorded_for_a_leader_whose_term_is_over(t: &Tables) {
     let refused = fill(&t.pushes, first, gaps).await.expect_err("its term is over");
     assert!(matches!(refused, Error::Deposed { .. }), "{refused}");
     assert_eq!(counts(t).await, (0, 0));
+}
+
+/// Two steps of a ref in one go, of which the first was not recorded.
+pub async fn a_step_that_is_missing_between_two_is_recorded_once_and_moves_nothing(t: &Tables) {
+    let epoch = term(t).await;
+    process_all(t, record(t, main("r1", 0, 1)).await).await;
+    process_all(t, record(t, main("r3", 2, 3)).await).await;
+    process_all(
+        t,
+        record(t, push("r4", vec![update(DEFAULT_BRANCH, 3, 4), update("refs/heads/b", 7, 8)])).await,
+    )
+    .await;
+    let refs = here(&[(DEFAULT_BRANCH, 4), ("refs/heads/b", 8)]);
+    let others = t.another().await.pushes;
+    let (gaps, theirs) = (look(&t.pushes, &refs).await, look(&others, &refs).await);
+    assert_eq!((gaps.len(), &gaps), (2, &theirs));
+    let (one, two) = tokio::join!(fill(&t.pushes, epoch, gaps.clone()), fill(&others, epoch, theirs));
+    assert_eq!((one.unwrap(), two.unwrap()), (2, 2));
+    assert_eq!(counts(t).await, (6, 6), "one event and one job for each");
+    let found = events(t.pushes.as_ref()).await;
+    let (found, _): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|event| event.pusher.as_deref() == Some("reconcile"));
+    let mut updates: Vec<_> = found.iter().map(|event| event.update.clone()).collect();
+    updates.sort_by(|a, b| a.ref_name.cmp(&b.ref_name));
+    assert_eq!(updates, [update("refs/heads/b", 0, 7), update(DEFAULT_BRANCH, 1, 2)]);
+    let at = |refs: &Here| refs.clone().into_iter().collect::<Vec<_>>();
+    assert_eq!(believed(t).await, at(&refs), "the heads stay where they are");
+    process_all(t, found.iter().map(|event| event.id).collect()).await;
+    assert_eq!(default_oid(t).await, Some(oid(4)), "and so does the branch");
+    for _ in 0..2 {
+        assert_eq!(look(&t.pushes, &refs).await, []);
+        assert_eq!(t.pushes.links(REPO, None, PAGE_MAX).await.unwrap(), [], "nothing is looked at for ever");
+    }
+}
+
+pub async fn hooks_that_overtake_each_other_leave_nothing_to_be_found(t: &Tables) {
+    for name in ["r1", "r3", "r2", "r5", "r6", "r4"] {
+        let n: u32 = name[1..].parse().unwrap();
+        record(t, main(name, n - 1, n)).await;
+    }
+    let gaps = look(&t.pushes, &here(&[(DEFAULT_BRANCH, 6)])).await;
+    assert!(gaps.iter().all(|gap| matches!(gap.place, Place::End(_))), "{gaps:?}");
+    assert_eq!(t.pushes.links(REPO, None, PAGE_MAX).await.unwrap(), []);
+}
+
+pub async fn a_hook_that_is_later_than_what_filled_its_hole_records_nothing(t: &Tables) {
+    let epoch = term(t).await;
+    for (request, old, new) in [("r1", 0, 1), ("r3", 2, 3), ("r4", 3, 4)] {
+        record(t, main(request, old, new)).await;
+    }
+    let refs = here(&[(DEFAULT_BRANCH, 4)]);
+    let gaps = look(&t.pushes, &refs).await;
+    fill(&t.pushes, epoch, gaps).await.unwrap();
+    let filled = events(t.pushes.as_ref()).await[0].id;
+    assert_eq!(record(t, main("r2", 1, 2)).await, [filled]);
+    assert_eq!((counts(t).await, look(&t.pushes, &refs).await), ((4, 4), vec![]));
+    record(t, main("r5", 4, 1)).await;
+    let again = record(t, main("r6", 1, 2)).await;
+    assert!(again[0] > filled, "another push between the same ends is another event");
+}
+
+pub async fn a_ref_that_goes_and_comes_back_to_the_same_commit_is_there(t: &Tables) {
+    for (request, old, new) in [("r1", 0, 1), ("r2", 1, 0), ("r3", 0, 1)] {
+        let ids = record(t, main(request, old, new)).await;
+        assert_eq!(heads(t).await[0].event, ids[0], "{request}");
+        process_all(t, ids).await;
+    }
+    assert_eq!(look(&t.pushes, &here(&[(DEFAULT_BRANCH, 1)])).await, []);
+    assert_eq!(default_oid(t).await, Some(oid(1)));
+}
+
+async fn process_all(t: &Tables, ids: Vec<PushEventId>) {
+    for id in ids {
+        process(t, id).await;
+    }
 }

@@ -15,6 +15,9 @@ use stargate_store::sqlite::{Options, Sqlite};
 use stargate_web::{App, Check, Health, Scope};
 use tower::ServiceExt as _;
 
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 pub(crate) struct Fixture {
     pub(crate) store: SharedStore,
     pub(crate) app: App,
@@ -103,12 +106,7 @@ impl Fixture {
         headers: &[(&str, &str)],
         body: impl Into<Body>,
     ) -> Answer {
-        let mut request =
-            Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        self.send(request.body(body.into()).unwrap()).await
+        send(&self.router, post(path, headers, body)).await
     }
 
     /// Enqueues a job and answers its id.
@@ -140,12 +138,22 @@ impl Fixture {
     }
 }
 
+/// A request that sends JSON.
+pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
+    let mut request =
+        Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(body.into()).unwrap()
+}
+
 /// Calls a router and reads the answer whole.
 pub(crate) async fn send(router: &Router, request: Request<Body>) -> Answer {
-    let response = router.clone().oneshot(request).await.unwrap();
+    let answer = tokio::time::timeout(PATIENCE * 2, router.clone().oneshot(request)).await;
+    let response = answer.expect("no answer").unwrap();
     let (parts, body) = response.into_parts();
     let read = axum::body::to_bytes(body, usize::MAX);
-    let bytes =
-        tokio::time::timeout(Duration::from_secs(20), read).await.expect("the body does not end").unwrap();
+    let bytes = tokio::time::timeout(PATIENCE, read).await.expect("the body does not end").unwrap();
     Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
 }

@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::fixture::{Answer, Fixture};
-use crate::nodes::{Node, PATIENCE, Plan, WRITES, contents, prepare, socket};
+use crate::fixture::{Answer, Fixture, PATIENCE};
+use crate::nodes::{Node, Plan, WRITES, contents, prepare, socket};
 
 const JOBS: &str = "/api/v1/jobs";
 const GREET: &str = r#"{"kind":"greet"}"#;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Method, Request};
+use axum::http::Request;
 use serde_json::Value;
 use stargate_base::Tasks;
 use stargate_leader::boot::{Clock, SystemClock};
@@ -18,10 +18,7 @@ use stargate_web::{App, Forward, Scope};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{Answer, Fixture, send};
-
-/// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use crate::fixture::{Answer, Fixture, PATIENCE, post, send};
 
 /// Every route that changes something, for a job, a queue and a kind that [`prepare`] has made, with the status on the
 /// leader. Compared with the list of routes by a test.
@@ -178,13 +175,7 @@ impl Node {
         headers: &[(&str, &str)],
         body: impl Into<Body>,
     ) -> Answer {
-        let mut request =
-            Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let answer = send(&self.router, request.body(body.into()).unwrap());
-        tokio::time::timeout(PATIENCE * 2, answer).await.expect("no answer")
+        send(&self.router, post(path, headers, body)).await
     }
 
     pub(crate) async fn view(&self) -> Value {

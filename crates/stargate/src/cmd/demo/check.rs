@@ -25,10 +25,10 @@ const CLIP_TIMELINE: [&str; 6] = ["created", "processing", "source:ready", "prog
 /// What one part of the demo showed.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
-    shows: &'static str,
-    jobs: Vec<JobId>,
+    pub(super) shows: &'static str,
+    pub(super) jobs: Vec<JobId>,
     pub(super) ok: bool,
-    found: String,
+    pub(super) found: String,
 }
 
 /// Compares what happened with what should have.
@@ -105,7 +105,8 @@ pub(super) async fn outcomes(
     let found = format!("{} of each tenant, started over {}", cast.tenants.len() / 2, output::short(spread));
     add("two tenants held to two starts a second", cast.tenants.clone(), ok, found);
 
-    let ids = ticks.iter().map(|tick| tick.id).collect();
+    let mut ids: Vec<JobId> = ticks.iter().map(|tick| tick.id).collect();
+    ids.sort_unstable();
     add("a schedule", ids, !ticks.is_empty(), format!("fired, {} so far", ticks.len()));
     Ok(outcomes)
 }

@@ -2,16 +2,21 @@
 
 use clap::Args;
 use comfy_table::{Cell, Color};
+use stargate_mirror::Error;
 use stargate_mirror::compare::{Pair, Standing};
 use stargate_mirror::permit::Always;
-use stargate_mirror::sync::{Mode, Synced, sync};
+use stargate_mirror::sync::{Mode, Refused, Synced, sync};
 use stargate_mirror::verify::Verification;
 
-use super::{At, NodePermit};
+use super::At;
+use super::permit::NodePermit;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{grouped, table};
 use crate::run::App;
+use crate::view::cut;
 
+/// How much of a refusal a table shows.
+const REFUSAL_CHARS: usize = 80;
 /// Digits of an object id that people are shown.
 const OID_CHARS: usize = 12;
 
@@ -23,7 +28,8 @@ Examples:
   stargate mirror sync --repo tools --repair
 
 A repair only ever fast-forwards the remote. Exits 11 when a ref could not be brought forward: the
-remote has more, both sides have diverged, or it refuses.")]
+remote has more, both sides have diverged, or it refuses. Exits 9 if another node leads, and 4 while
+a mirror runs for the repository: that one does the same by itself, at once with 'mirror reconcile'.")]
 pub(crate) struct Sync {
     #[command(flatten)]
     at: At,
@@ -38,7 +44,8 @@ impl Sync {
         let synced = match self.repair {
             true => {
                 let permit = NodePermit::ask(app).await?;
-                sync(&target.git, &target.repo, &target.config, Mode::Repair, &permit).await?
+                let synced = sync(&target.git, &target.repo, &target.config, Mode::Repair, &permit).await;
+                synced.map_err(|error| refusal(error, &permit))?
             }
             false => sync(&target.git, &target.repo, &target.config, Mode::DryRun, &Always).await?,
         };
@@ -54,18 +61,27 @@ impl Sync {
             return Ok(());
         }
         let (count, first) = (synced.refused.len(), &synced.refused[0]);
-        let message =
-            format!("{count} refs were not brought forward, {} because {}", first.name, first.error);
-        Err(Failure::new(Exit::Refused, "SYNC_REFUSED", message).help(
-            "what the remote has is never overwritten: fetch and merge it here first, or correct it there",
-        ))
+        let were = if count == 1 { "ref was" } else { "refs were" };
+        let message = format!("{count} {were} not brought forward; {}: {}", first.name, first.error);
+        let refused_by_us = |refused: &Refused| {
+            let standing =
+                synced.refs.iter().find(|pair| pair.name == refused.name).map(|pair| pair.standing);
+            !matches!(standing, Some(Standing::Ahead | Standing::OnlyHere))
+        };
+        let help = match synced.refused.iter().any(refused_by_us) {
+            true => {
+                "what the remote has is never overwritten: fetch and merge it here first, or correct it there"
+            }
+            false => "lift there what keeps it from taking the ref, then repeat this",
+        };
+        Err(Failure::new(Exit::Refused, "SYNC_REFUSED", message).help(help))
     }
 
     fn print(&self, app: &App, synced: &Synced) {
         print_pairs(app, &synced.refs, |pair| {
             let refusal = synced.refused.iter().find(|refused| refused.name == pair.name);
             match refusal {
-                Some(refused) => format!("refused: {}", refused.error),
+                Some(refused) => format!("refused: {}", cut(&refused.error, REFUSAL_CHARS)),
                 None if synced.repaired.contains(&pair.name) => "brought forward".to_owned(),
                 None => match pair.standing {
                     Standing::Ahead | Standing::OnlyHere => "--repair brings it forward".to_owned(),
@@ -76,6 +92,17 @@ impl Sync {
                 },
             }
         });
+    }
+}
+
+/// Why a repair was not begun, or not ended.
+fn refusal(error: Error, permit: &NodePermit) -> Failure {
+    match error {
+        Error::NotLeader => permit.failure().unwrap_or_else(|| error.into()),
+        Error::Locked { .. } => Failure::from(error).help(
+            "a mirror that runs brings forward what it can by itself; 'stargate mirror reconcile' makes it look now",
+        ),
+        error => error.into(),
     }
 }
 
@@ -96,7 +123,13 @@ pub(super) async fn verify(app: &App, at: &At) -> Result<()> {
     if *verified {
         return Ok(());
     }
-    let message = format!("{different} refs differ, {} watermarks are stale", stale_watermarks.len());
+    let refs = if *different == 1 { "ref differs" } else { "refs differ" };
+    let stale = match stale_watermarks.len() {
+        0 => String::new(),
+        1 => ", 1 watermark is stale".to_owned(),
+        count => format!(", {count} watermarks are stale"),
+    };
+    let message = format!("{different} {refs}{stale}");
     Err(Failure::failed("MIRROR_DIFFERS", message)
         .help("'stargate mirror status' tells what waits, 'stargate mirror sync' what could be done"))
 }

@@ -8,8 +8,10 @@ use serde::Serialize;
 use stargate_base::Tasks;
 use stargate_mirror::{Drained, Round, Worker, metrics};
 
-use super::{At, NodePermit};
-use crate::failure::{Exit, Failure, Result, chain};
+use super::At;
+use super::permit::NodePermit;
+use crate::failure::{Failure, Result, chain};
+use crate::mirroring::supervise;
 use crate::output::grouped;
 use crate::run::App;
 use crate::signals;
@@ -22,8 +24,8 @@ Examples:
   stargate mirror run --repo /srv/x.git --once
 
 'stargate up' and 'stargate serve' do this by themselves for all repositories that have the remote.
-Exits 9 if the node of this configuration runs and does not lead, 4 if another process mirrors the
-repository already, and with --once 1 if the remote is away.")]
+Exits 9 if another node leads, 4 if another process mirrors the repository already, and with --once
+1 if the remote is away.")]
 pub(crate) struct Run {
     #[command(flatten)]
     at: At,
@@ -58,7 +60,9 @@ impl Run {
         let (tasks, signals) = (Tasks::new(), Tasks::new());
         let stop = signals::stop_token(&signals)?;
         permit.watch(app, &tasks, tasks.stopping())?;
+        let asked = permit.clone();
         let (name, url) = (target.name.clone(), target.url.clone().unwrap_or_default());
+        let path = target.repo.path().to_owned();
         let remote = target.config.remote.clone();
         let opening = tokio::task::spawn_blocking(move || {
             Worker::open(target.git, target.repo, target.config, Arc::new(permit))
@@ -68,7 +72,11 @@ impl Run {
         tracing::info!(repo = name, %remote, url, "mirroring");
         let ended = match self.once {
             true => worker.drain(stop).await,
-            false => worker.run(stop).await.map(|end| Drained { end, left: worker.handle().state().backlog }),
+            false => {
+                // Where nobody tells of new lines, they are looked for.
+                let _watched = supervise::watch().and_then(|watch| watch.add(&path, worker.handle()).ok());
+                worker.run(stop).await.map(|end| Drained { end, left: worker.handle().state().backlog })
+            }
         };
         drop(worker);
         let text = recorded.render();
@@ -80,19 +88,19 @@ impl Run {
             retries: counts(&text, metrics::RETRIES),
             dead_letters: counts(&text, metrics::DEAD_LETTERS),
         };
-        let outcome = report(app, done, ended);
+        let outcome = report(app, done, ended, &asked);
         tasks.join().await;
         signals.join().await;
         outcome
     }
 }
 
-fn report(app: &App, done: Done, ended: stargate_mirror::Result<Drained>) -> Result<()> {
+fn report(app: &App, done: Done, ended: stargate_mirror::Result<Drained>, permit: &NodePermit) -> Result<()> {
     let (end, failure) = match &ended {
         Ok(Drained { end: Round::Waiting(_), .. }) => ("waiting", Some(away())),
         Ok(Drained { end: Round::NotLeader, .. }) => {
-            let message = "the node does not lead any more, and only the leader's mirror pushes";
-            ("not-leader", Some(Failure::new(Exit::NotLeader, "NOT_LEADER", message)))
+            let overtaken = || Failure::from(stargate_mirror::Error::NotLeader);
+            ("not-leader", Some(permit.failure().unwrap_or_else(overtaken)))
         }
         Ok(Drained { end: Round::Stopped, .. }) => ("stopped", None),
         Ok(_) => ("idle", None),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use comfy_table::{Cell, Color};
 use serde::Serialize;
 use stargate_git::RemoteName;
 use stargate_mirror::Report;
@@ -12,6 +13,9 @@ use crate::failure::Result;
 use crate::mirroring::{Places, Target};
 use crate::output::{self, dim, grouped, short, when};
 use crate::run::App;
+
+/// Refs that people are shown one by one.
+const REFS_SHOWN: usize = 20;
 
 /// `mirror status`
 #[derive(Debug, Args)]
@@ -30,40 +34,112 @@ struct View {
     repo: String,
     remote: String,
     url: Option<String>,
+    standing: Standing,
     #[serde(flatten)]
     report: Report,
+}
+
+/// The same in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Standing {
+    /// Nothing waits.
+    CaughtUp,
+    /// Something waits and is being pushed.
+    CatchingUp,
+    /// The remote does not answer, or does not let us in.
+    RemoteAway,
+    /// Nobody works: what comes in waits.
+    NotRunning,
+    /// The repository has no such remote.
+    NoRemote,
+}
+
+impl Standing {
+    fn of(report: &Report, has_remote: bool) -> Self {
+        match &report.worker {
+            _ if !has_remote => Self::NoRemote,
+            Some(worker) if !worker.running => Self::NotRunning,
+            None => Self::NotRunning,
+            Some(worker) if worker.breaker != "closed" => Self::RemoteAway,
+            Some(_) if report.backlog > 0 => Self::CatchingUp,
+            Some(_) => Self::CaughtUp,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::CaughtUp => "caught up",
+            Self::CatchingUp => "catching up",
+            Self::RemoteAway => "remote away",
+            Self::NotRunning => "not running",
+            Self::NoRemote => "no remote",
+        }
+    }
+
+    fn colour(self) -> Color {
+        match self {
+            Self::CaughtUp => Color::Green,
+            Self::CatchingUp | Self::NoRemote => Color::Yellow,
+            Self::RemoteAway | Self::NotRunning => Color::Red,
+        }
+    }
 }
 
 impl View {
     fn of(target: Target) -> Result<Self> {
         let report = Report::of(target.repo.path())?;
         let remote = target.config.remote.to_string();
-        Ok(Self { repo: target.name, remote, url: target.url, report })
+        let standing = Standing::of(&report, target.url.is_some());
+        Ok(Self { repo: target.name, remote, url: target.url, standing, report })
+    }
+
+    /// How it stands, and why or for how long.
+    fn headline(&self) -> String {
+        let words = self.standing.words();
+        let worker = self.report.worker.as_ref();
+        match self.standing {
+            // Before the first push that counts as an answer: what was said when the remote was asked for its refs.
+            Standing::CaughtUp => match worker.and_then(|worker| worker.error.as_ref()) {
+                Some(error) => format!("nothing waits, but the remote could not be asked: {error}"),
+                None => format!("{words}: nothing waits"),
+            },
+            Standing::CatchingUp => match self.report.caught_up_in_seconds {
+                Some(left) => format!("{words}: done in about {}", short(seconds(left))),
+                None => format!("{words}: not known when, too little was mirrored lately"),
+            },
+            Standing::RemoteAway => {
+                let breaker = worker.map_or("", |worker| worker.breaker.as_str());
+                let error =
+                    worker.and_then(|worker| worker.error.as_deref()).unwrap_or("it does not say why");
+                format!("{words} (breaker {breaker}), everything waits: {error}")
+            }
+            Standing::NotRunning => {
+                format!("{words}: what comes in waits until 'stargate up' or 'mirror run' runs")
+            }
+            Standing::NoRemote => {
+                format!("{words} {}: nothing is mirrored until it is added", self.remote)
+            }
+        }
     }
 
     fn worker(&self) -> String {
         match &self.report.worker {
             Some(worker) if worker.running => format!("process {}", worker.pid),
-            Some(_) => "not running".to_owned(),
-            None => "never ran".to_owned(),
-        }
-    }
-
-    fn standing(&self) -> &'static str {
-        match self.report.worker.as_ref().map(|worker| worker.breaker.as_str()) {
-            Some("open" | "probing") => "away",
-            Some(_) => "answers",
-            None => "-",
+            Some(_) => "has ended".to_owned(),
+            None => "there never was one".to_owned(),
         }
     }
 
     fn waiting(&self) -> String {
         let about = if self.report.backlog_is_exact { "" } else { "about " };
-        format!("{about}{}", grouped(self.report.backlog))
-    }
-
-    fn lag(&self) -> Duration {
-        Duration::try_from_secs_f64(self.report.lag_seconds).unwrap_or_default()
+        let count = self.report.backlog;
+        let entries = if count == 1 { "entry" } else { "entries" };
+        let lag = match self.report.oldest_pending_at {
+            Some(_) => format!(", the oldest for {}", short(seconds(self.report.lag_seconds))),
+            None => String::new(),
+        };
+        format!("{about}{} {entries}{lag}", grouped(count))
     }
 }
 
@@ -97,46 +173,71 @@ fn print(app: &App, view: &View) {
     let mut facts = vec![
         ("repository", view.repo.clone()),
         ("remote", format!("{} {}", view.remote, view.url.as_deref().unwrap_or("(not configured)"))),
+        ("standing", view.headline()),
         ("worker", view.worker()),
         ("waiting", view.waiting()),
     ];
-    if report.backlog > 0 {
-        facts.push(("lag", short(view.lag())));
+    if let Some(speed) = report.speed.filter(|_| report.backlog > 0) {
+        facts.push(("speed", format!("{speed:.1} entries/s lately")));
     }
-    match (report.backlog, report.caught_up_in_seconds) {
-        (1.., Some(left)) => facts.push(("caught up", format!("in {}", short(seconds(left))))),
-        (1.., None) => facts.push(("caught up", "not known".to_owned())),
-        _ => {}
-    }
-    if let Some(worker) = &report.worker {
-        let error = worker.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        facts.push(("breaker", format!("{}{error}", worker.breaker)));
-        if !worker.parked.is_empty() {
-            facts.push(("parked", worker.parked.join(", ")));
-        }
-    }
-    facts.push(("dead", format!("{} letters", report.dead_letters)));
-    if let Some(last) = &report.last_mirrored {
-        facts.push(("last", format!("{} {}", last.entry_id, when(last.at, now))));
-    }
+    facts.push(("dead letters", report.dead_letters.to_string()));
+    let last = report.last_mirrored.as_ref();
+    let last = last.map(|last| format!("{} (entry {})", when(last.at, now), last.entry_id));
+    facts.push(("last push", last.unwrap_or_else(|| "nothing was mirrored yet".to_owned())));
     for (name, value) in facts {
-        app.out.line(format!("{}  {value}", dim(format!("{name:<10}"))));
+        app.out.line(format!("{}  {value}", dim(format!("{name:<12}"))));
     }
+    print_refs(app, report);
     if report.dead_letters > 0 {
-        app.out.note(dim(format!("\nstargate mirror dead-letter list --repo {}", view.repo)));
+        let command = format!("stargate mirror dead-letter list --repo {}", view.repo);
+        app.out.note(dim(format!("\nwhat was given up, and why: {command}")));
+    }
+}
+
+/// The refs that are not as they should be.
+fn print_refs(app: &App, report: &Report) {
+    if report.refs.is_empty() {
+        return;
+    }
+    let mut table = output::table(&["ref", "waiting", "oldest for", "dead letters", ""]);
+    for found in report.refs.iter().take(REFS_SHOWN) {
+        let lag =
+            found.oldest_pending_at.map_or_else(|| "-".to_owned(), |_| short(seconds(found.lag_seconds)));
+        let remark = if found.parked { "parked: the remote refused its last entry" } else { "" };
+        table.add_row([
+            // What came from outside must not steer the terminal.
+            found.name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect::<String>(),
+            grouped(found.waiting),
+            lag,
+            found.dead_letters.to_string(),
+            remark.to_owned(),
+        ]);
+    }
+    app.out.line("");
+    app.out.table(&table, "");
+    if report.refs.len() > REFS_SHOWN || !report.refs_are_all {
+        app.out.note(dim("more refs wait than are shown; --json tells up to 1000"));
     }
 }
 
 fn print_all(app: &App, views: &[View]) {
-    let mut table = output::table(&["repository", "worker", "remote", "waiting", "lag", "dead letters"]);
+    let mut table =
+        output::table(&["repository", "standing", "waiting", "oldest for", "dead letters", "last push"]);
+    let now = stargate_base::clock::wall();
     for view in views {
-        table.add_row([
-            view.repo.clone(),
-            view.worker(),
-            view.standing().to_owned(),
-            view.waiting(),
-            short(view.lag()),
-            view.report.dead_letters.to_string(),
+        let report = &view.report;
+        let about = if report.backlog_is_exact { "" } else { "about " };
+        let lag =
+            report.oldest_pending_at.map_or_else(|| "-".to_owned(), |_| short(seconds(report.lag_seconds)));
+        table.add_row(vec![
+            Cell::new(&view.repo),
+            Cell::new(view.standing.words()).fg(view.standing.colour()),
+            Cell::new(format!("{about}{}", grouped(report.backlog))),
+            Cell::new(lag),
+            Cell::new(report.dead_letters),
+            Cell::new(
+                report.last_mirrored.as_ref().map_or_else(|| "-".to_owned(), |last| when(last.at, now)),
+            ),
         ]);
     }
     app.out.table(
@@ -147,4 +248,40 @@ fn print_all(app: &App, views: &[View]) {
 
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use stargate_mirror::report::WorkerState;
+
+    use super::*;
+
+    fn report(running: bool, breaker: &str, backlog: u64) -> Report {
+        let worker = WorkerState { running, breaker: breaker.to_owned(), ..WorkerState::default() };
+        Report {
+            worker: Some(worker),
+            backlog,
+            backlog_is_exact: true,
+            oldest_pending_at: None,
+            lag_seconds: 0.0,
+            dead_letters: 0,
+            checkpoint: None,
+            last_mirrored: None,
+            speed: None,
+            caught_up_in_seconds: None,
+            refs: Vec::new(),
+            refs_are_all: true,
+        }
+    }
+
+    #[test]
+    fn the_standing_names_what_an_operator_has_to_do_first() {
+        let of = |report: &Report| Standing::of(report, true);
+        assert_eq!(of(&report(true, "closed", 0)), Standing::CaughtUp);
+        assert_eq!(of(&report(true, "closed", 3)), Standing::CatchingUp);
+        assert_eq!(of(&report(true, "probing", 0)), Standing::RemoteAway);
+        assert_eq!(of(&report(false, "open", 3)), Standing::NotRunning);
+        assert_eq!(of(&Report { worker: None, ..report(true, "closed", 0) }), Standing::NotRunning);
+        assert_eq!(Standing::of(&report(true, "closed", 0), false), Standing::NoRemote);
+    }
 }

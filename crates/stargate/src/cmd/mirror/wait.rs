@@ -86,7 +86,11 @@ impl Wait {
     /// The watermark does not have it. `ledgers` are those of the repository, if none of them has the name.
     fn late(&self, watermark: Option<&Oid>, error: Option<&str>, ledgers: Option<&Ledgers>) -> Failure {
         let (ns, oid, length) = (&self.ns, &self.oid, short(self.timeout));
-        let there = watermark.map_or_else(|| "there is none".to_owned(), |oid| format!("it is {oid}"));
+        let there = match (watermark, error) {
+            (Some(oid), _) => format!("it is {oid}"),
+            (None, Some(_)) => "the remote cannot be asked".to_owned(),
+            (None, None) => "there is none".to_owned(),
+        };
         let why = ledgers.map(|ledgers| format!(", and {}", ledgers.problem(ns))).unwrap_or_default();
         let said = error.map(|error| format!("; {error}")).unwrap_or_default();
         let message = format!("the watermark of {ns} does not have {oid} after {length}: {there}{why}{said}");

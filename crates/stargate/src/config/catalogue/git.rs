@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stargate_access::RepoPattern;
 use stargate_git::RefPattern;
 use stargate_repo::push::REFS_MAX;
 
@@ -16,8 +17,10 @@ pub(super) fn described() -> Vec<Described> {
         ROOT.described(),
         PROGRAM.described(),
         FAST_FORWARD_ONLY.described(),
+        TAKE_WATERMARKS.described(),
         MAX_REFS.described(),
         MAX_PUSH.described(),
+        MAX_FETCH_REQUEST.described(),
         MAX_FETCHES.described(),
         MAX_PUSHES.described(),
         TIMEOUT.described(),
@@ -36,7 +39,7 @@ pub(in crate::config) const ROOT: Setting<PathBuf> = Setting {
 };
 pub(in crate::config) const PROGRAM: Setting<PathBuf> = Setting {
     key: "git.program",
-    about: "The git to use, 2.34 or newer: a name that is looked up in PATH, or a path.",
+    about: "The git to use, 2.36 or newer: a name that is looked up in PATH, or a path.",
     default: "git",
     flag: "",
     env: &[],
@@ -57,13 +60,26 @@ pub(in crate::config) const FAST_FORWARD_ONLY: Setting<Vec<String>> = Setting {
     },
     show: |patterns| if patterns.is_empty() { "none".to_owned() } else { patterns.join(", ") },
 };
+pub(in crate::config) const TAKE_WATERMARKS: Setting<Vec<String>> = Setting {
+    key: "git.take_watermarks",
+    about: "Repositories that another Stargate mirrors to, by name or as `backup/*`: they take its watermarks, `refs/kv-mirror/*`, which nobody may push elsewhere.",
+    default: "none",
+    flag: "",
+    env: &[],
+    read: read_list,
+    check: |patterns| {
+        let check = |pattern: &String| pattern.parse::<RepoPattern>().map(drop);
+        patterns.iter().try_for_each(check).map_err(|error| error.to_string())
+    },
+    show: |patterns| if patterns.is_empty() { "none".to_owned() } else { patterns.join(", ") },
+};
 pub(in crate::config) const MAX_REFS: Setting<u64> =
     number("git.max_refs", "Refs that one push may move, 1 to 10000.", "1000", "", &[], |n| {
         within(*n, 1, REFS_MAX as u64, u64::to_string)
     });
 pub(in crate::config) const MAX_PUSH: Setting<u64> = Setting {
     key: "git.max_push",
-    about: "Bytes of one push, 1KiB to 1TiB.",
+    about: "Bytes of one push, unpacked, 1KiB to 1TiB. A larger one is refused.",
     default: "4GiB",
     flag: "",
     env: &[],
@@ -71,16 +87,26 @@ pub(in crate::config) const MAX_PUSH: Setting<u64> = Setting {
     check: |n| within(*n, 1 << 10, 1 << 40, |n| size::show(*n)),
     show: |n| size::show(*n),
 };
+pub(in crate::config) const MAX_FETCH_REQUEST: Setting<u64> = Setting {
+    key: "git.max_fetch_request",
+    about: "Bytes of what one fetch asks for, unpacked, 1KiB to 1GiB: the commits that a client wants and has.",
+    default: "64MiB",
+    flag: "",
+    env: &[],
+    read: size::parse,
+    check: |n| within(*n, 1 << 10, 1 << 30, |n| size::show(*n)),
+    show: |n| size::show(*n),
+};
 pub(in crate::config) const MAX_FETCHES: Setting<u64> = number(
     "git.max_fetches",
-    "Fetches that run at once, 1 to 10000; more wait for a while, then they are told to come back.",
+    "Fetches that run at once, 1 to 10000, over HTTP and as many over SSH; more wait for 10 s, then they are told to come back.",
     "64",
     "",
     &[],
     |n| within(*n, 1, 10_000, u64::to_string),
 );
 pub(in crate::config) const MAX_PUSHES: Setting<u64> =
-    number("git.max_pushes", "Pushes that run at once, 1 to 10000.", "16", "", &[], |n| {
+    number("git.max_pushes", "Pushes that run at once, 1 to 10000, in the same way.", "16", "", &[], |n| {
         within(*n, 1, 10_000, u64::to_string)
     });
 pub(in crate::config) const TIMEOUT: Setting<Duration> =

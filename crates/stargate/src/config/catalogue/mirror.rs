@@ -136,7 +136,8 @@ pub(in crate::config) const KNOWN_HOSTS: Setting<PathBuf> = file(
 );
 pub(in crate::config) const RETENTION: Setting<Duration> = length(
     "mirror.dead_letter_retention",
-    "How long dead letters are kept before the leader removes them, 30d to 3650d.",
+    "How long dead letters that were requeued are kept before the leader removes them, 30d to 3650d; open ones \
+     stay until `dead-letter purge`.",
     "30d",
     &[],
     |d| within(*d, RETENTION_MIN, DAY * 3650, show_length),

@@ -12,7 +12,7 @@ const LOOKS: usize = 32;
 
 /// A process that holds a lock, as far as the system tells.
 #[derive(Debug, Clone)]
-pub(super) struct Holder(Option<Process>);
+pub struct Holder(Option<Process>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
@@ -23,7 +23,7 @@ struct Process {
 
 impl Holder {
     /// Looks who holds the lock on a file now. Costs too much for more than messages.
-    pub(super) fn of(file: &File) -> Self {
+    pub fn of(file: &File) -> Self {
         let process = || {
             let about = file.metadata().ok()?;
             let place = format!("{:02x}:{:02x}:{}", major(about.dev()), minor(about.dev()), about.ino());
