@@ -18,7 +18,6 @@ const CLONES: usize = 50;
 const PUSHERS: usize = 10;
 /// Pushes that each pusher makes, one after the other.
 const PUSHES: usize = 5;
-const HOOKS: [&str; 2] = ["pre-receive", "post-receive"];
 
 pub(crate) async fn run(client: &Client, stargate: &Path, mib: u64) -> Result<()> {
     let home = Home::new(stargate)?;
@@ -72,10 +71,10 @@ impl Crowd<'_> {
     /// The repository that is cloned and those that are pushed to; answers the commit that clones must have.
     async fn prepare(&self, mib: u64) -> Result<String> {
         let work = working_copy(self.client, "crowd-data", mib).await?;
-        let path = self.home.repository("crowd", &[]).await?;
+        let path = self.home.repository("crowd").await?;
         fill(self.client, &work, &path).await?;
         for n in 0..PUSHERS {
-            self.home.repository(&format!("pusher-{n}"), &HOOKS).await?;
+            self.home.repository(&format!("pusher-{n}")).await?;
             self.client.init_bare(&self.work(n)).await?;
         }
         self.client.git(&work, &["rev-parse", "HEAD"]).await

@@ -36,7 +36,7 @@ pub(crate) async fn run(
     for round in 0..=repeats {
         pushes.add(round, bench.push(round).await?);
     }
-    let path = home.repository("cloned", &[]).await?;
+    let path = home.repository("cloned").await?;
     fill(client, &bench.work, &path).await?;
     let mut clones = Pairs::default();
     for round in 0..=repeats {
@@ -99,7 +99,8 @@ impl Bench<'_> {
         let mut took = [0.0; 2];
         for place in in_turn(2, round) {
             let name = format!("pushed-{round}-{place}");
-            let path = self.home.repository(&name, &[]).await?;
+            let path = self.home.repository(&name).await?;
+            self.home.serve_hooks(&[])?;
             // What the one before has left to be written must not be this one's work.
             rustix::fs::sync();
             let url = self.url(place, &name);

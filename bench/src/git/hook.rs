@@ -35,8 +35,8 @@ pub(crate) async fn run(client: &Client, stargate: &Path, server: Option<&str>, 
 
 async fn on(client: &Client, home: &Home, store: &str, pushes: usize) -> Result<()> {
     let node = home.up().await?;
-    for (name, hooks) in VARIANTS {
-        home.repository(name, hooks).await?;
+    for (name, _) in VARIANTS {
+        home.repository(name).await?;
     }
     let work = client.home().join(format!("hooked-{store}"));
     client.init_bare(&work).await?;
@@ -46,6 +46,7 @@ async fn on(client: &Client, home: &Home, store: &str, pushes: usize) -> Result<
         let mut took = [0.0; VARIANTS.len()];
         for place in in_turn(VARIANTS.len(), round) {
             tokio::time::sleep(GAP).await;
+            home.serve_hooks(VARIANTS[place].1)?;
             let (url, refs) = (home.url(VARIANTS[place].0), format!("{oid}:{MIRRORED}"));
             took[place] = client.time(&work, &["push", "--quiet", &url, &refs]).await? * 1e3;
         }

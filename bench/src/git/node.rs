@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,6 +16,8 @@ use super::client::{answer, program};
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 /// How long it may take to end when it is asked to.
 const END_DEADLINE: Duration = Duration::from_secs(15);
+/// The hooks of a push.
+pub(crate) const HOOKS: [&str; 2] = ["pre-receive", "post-receive"];
 const POLL: Duration = Duration::from_millis(20);
 
 /// The binary, its home, and where it listens when it runs.
@@ -71,18 +73,35 @@ impl Home {
         answer(self.command(arguments)).await
     }
 
-    /// Makes a repository with those of our hooks that are named; where it is.
-    pub(crate) async fn repository(&self, name: &str, hooks: &[&str]) -> Result<PathBuf> {
+    /// Makes a repository; where it is. The hooks inside it do nothing: pushes by path fill it, and those of the other
+    /// server go through it.
+    pub(crate) async fn repository(&self, name: &str) -> Result<PathBuf> {
         self.answer(&["repo", "create", name]).await?;
         let path = self.root().join(format!("{name}.git"));
-        for hook in ["pre-receive", "post-receive"] {
-            let file = path.join("hooks").join(hook);
-            ensure!(file.is_file(), "there is no hook {}", file.display());
-            if !hooks.contains(&hook) {
-                std::fs::remove_file(&file)?;
-            }
+        for hook in HOOKS {
+            std::fs::write(path.join("hooks").join(hook), "#!/bin/sh\n")?;
         }
         Ok(path)
+    }
+
+    /// Lets those of our hooks run that are named, and in the place of the others a script that does nothing: the node
+    /// writes again what is missing.
+    pub(crate) fn serve_hooks(&self, hooks: &[&str]) -> Result<()> {
+        for command in std::fs::read_dir(self.root().join(".hooks"))? {
+            let command = command?.path();
+            for hook in HOOKS {
+                let (file, ours) = (command.join(hook), command.join(format!("{hook}.ours")));
+                if !ours.exists() {
+                    std::fs::copy(&file, &ours)?;
+                }
+                if hooks.contains(&hook) {
+                    std::fs::copy(&ours, &file)?;
+                } else {
+                    std::fs::write(&file, "#!/bin/sh\n")?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Starts `stargate up` and waits until it leads.

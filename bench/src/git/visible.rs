@@ -26,7 +26,7 @@ pub(crate) async fn run(client: &Client, stargate: &Path, pushes: usize) -> Resu
     let node = home.up().await?;
     let remote = home.dir().join("remote.git");
     client.init_bare(&remote).await?;
-    let repo = home.repository("mirrored", &["pre-receive", "post-receive"]).await?;
+    let repo = home.repository("mirrored").await?;
     let url = remote.to_str().context("the path of the remote is not text")?;
     client.git(&repo, &["remote", "add", "github-origin", url]).await?;
     let work = client.home().join("mirrored");
