@@ -117,7 +117,8 @@ async fn a_port_in_use_is_refused_with_a_remedy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgres_it_asks_for_the_migration_and_then_does_the_same() {
     let database = stargate_testkit::postgres::Database::create_empty().await;
-    let program = configured(KINDS).with("DATABASE_URL", database.url());
+    let config = format!("{KINDS}\n[scratch]\nmax_size = \"1MiB\"\n");
+    let program = configured(&config).with("DATABASE_URL", database.url());
     let (code, error) = refusal(&program, &["job", "list"]);
     assert_eq!((code, &error["code"]), (5, &json!("SCHEMA_TOO_OLD")), "{error}");
     assert!(error["message"].as_str().unwrap().contains("stargate migrate"), "{error}");
