@@ -86,6 +86,10 @@ fn missing() -> Vec<&'static str> {
     if process::find("ssh").is_none() || process::find("ssh-keygen").is_none() {
         missing.push("openssh-client");
     }
+    // Tests of git over TLS make a certificate of their own.
+    if process::find("openssl").is_none() {
+        missing.push("openssl");
+    }
     if seaweedfs::pip_is_missing() {
         missing.push("python3-pip");
     }
