@@ -15,7 +15,7 @@ pub struct Cursor {
     pub source_pointer: Pointer,
     /// Items accounted for since the beginning of the source.
     pub processed_count: u64,
-    /// Over the keys and hashes of the items among them in order: two runs over the same data end with the same one.
+    /// Over their keys and hashes in order: two runs over the same data end with the same one.
     pub checksum: String,
     /// The batch that moved it here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,4 +23,17 @@ pub struct Cursor {
     /// Why it is here, if somebody moved it by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_ref: Option<String>,
+}
+
+/// How much of what comes after the cursor is accounted for: a page that is written in parts, or records of a source
+/// that has not yet said where to go on.
+///
+/// Whoever takes up the run fetches these records again. If they are the same ones (the checksum tells), they are passed
+/// over; if not, all of them are written, and those that did not change cost nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partial {
+    /// Records.
+    pub accounted: u64,
+    /// What the cursor's checksum would be after them.
+    pub checksum: String,
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use stargate_queue::job::Json;
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, Partial};
 use crate::kv::Expected;
+use crate::quarantine::QuarantineId;
 use crate::run::Lease;
 
 /// What a column of a sink's table holds.
@@ -99,35 +100,50 @@ pub struct Reject {
 pub struct Batch {
     /// The run that writes it.
     pub lease: Lease,
-    /// Names the batch, the same at each repetition.
+    /// Names the batch, the same at each repetition by the same holder of the lease.
     pub request_id: String,
-    /// Where the items go.
-    pub table: Arc<Table>,
-    /// Each key once.
-    pub items: Vec<Item>,
+    /// Its items.
+    pub rows: Rows,
     /// What is kept aside.
     pub rejects: Vec<Reject>,
-    /// Under which topic changes are announced, if they are.
-    pub topic: Option<Arc<str>>,
+    /// Quarantined records that became items of this batch.
+    pub resolves: Vec<QuarantineId>,
     /// What becomes of the cursor.
     pub advance: Advance,
+}
+
+/// The items of a batch.
+#[derive(Debug, Clone)]
+pub enum Rows {
+    /// They are to be written, with the cursor.
+    Here {
+        /// Where they go.
+        table: Arc<Table>,
+        /// Each key once.
+        items: Vec<Item>,
+        /// Under which topic changes are announced, if they are.
+        topic: Option<Arc<str>>,
+    },
+    /// They are in another database already, and counted there.
+    Elsewhere(Counts),
 }
 
 /// What a batch does to the cursor.
 #[derive(Debug, Clone)]
 pub enum Advance {
-    /// It is the whole page, or the last part of one: the cursor moves, and what was noted as partial is forgotten.
+    /// It ends one or several whole pages: the cursor moves, and what was noted as partial is forgotten.
     Page {
         /// The cursor's version when the run read or wrote it last.
         expected: Expected,
         /// Where it is now.
         cursor: Cursor,
+        /// Pages that end with this batch.
+        pages: u32,
     },
-    /// A part of a page: the cursor stays, the progress is noted under the key `…/partial`.
-    Part {
-        /// Items of the page that are accounted for, with this batch.
-        accounted: u64,
-    },
+    /// A part of a page: the cursor stays, and the progress is noted under the key `…/cursor/partial`.
+    Part(Partial),
+    /// The batch has nothing to do with the source: quarantined records that are tried again.
+    Still,
 }
 
 /// What became of items. Their sum is how many were fetched.
@@ -168,4 +184,6 @@ pub struct Persisted {
     pub cursor_version: Option<u64>,
     /// False when the batch had been written before and this answer is the one of then.
     pub first: bool,
+    /// Whether somebody asked the run to stop.
+    pub cancel_asked: bool,
 }

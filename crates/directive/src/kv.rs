@@ -64,6 +64,26 @@ impl TryFrom<String> for Key {
     }
 }
 
+/// The keys of one directive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// How far it has come: a [`crate::Cursor`].
+    pub cursor: Key,
+    /// How far beyond: a [`crate::Partial`].
+    pub partial: Key,
+    /// Who runs it.
+    pub run: Key,
+}
+
+impl Keys {
+    /// Those of a tenant's directive.
+    pub fn of(tenant: &str, project: &str, directive: &str) -> Result<Self> {
+        let cursor = Key::new(tenant, project, &format!("directive/{directive}/cursor"))?;
+        let run = Key::new(tenant, project, &format!("directive/{directive}/run"))?;
+        Ok(Self { partial: cursor.below("partial")?, cursor, run })
+    }
+}
+
 /// What a value is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,6 +160,25 @@ pub enum PutAnswer {
         /// What is there.
         current: Option<Entry>,
     },
+}
+
+/// A write by hand, as kept in the audit.
+#[derive(Debug, Clone)]
+pub struct Override {
+    /// Which value.
+    pub key: Key,
+    /// Who.
+    pub writer: String,
+    /// Why.
+    pub spec_ref: String,
+    /// What was there; `None` if nothing was.
+    pub before: Option<Json>,
+    /// What was put there; `None` if it was removed.
+    pub after: Option<Json>,
+    /// The version since.
+    pub version: u64,
+    /// When.
+    pub at: Timestamp,
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ pub mod source;
 pub mod store;
 pub mod transform;
 
-pub use cursor::{Cursor, Pointer};
-pub use item::{Batch, Counts, Item, Persisted, Reject, Table};
-pub use kv::{Entry, Expected, Key, Put, PutAnswer};
-pub use run::{Lease, NewRun, Outcome, Run, RunId};
-pub use store::{Directives, SharedDirectives};
+pub use cursor::{Cursor, Partial, Pointer};
+pub use item::{Advance, Batch, Counts, Item, Persisted, Reject, Rows, Table};
+pub use kv::{Entry, Expected, Key, Override, Put, PutAnswer};
+pub use run::{Beat, Begin, End, Lease, NewRun, Outcome, Run, RunId, Step};
+pub use store::{Directives, SharedDirectives, Standing};

@@ -25,3 +25,16 @@ pub struct Announcement {
     /// Deliveries tried.
     pub attempts: u32,
 }
+
+/// What waits to be delivered under one topic.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    /// The topic.
+    pub topic: String,
+    /// How many.
+    pub count: u64,
+    /// When the oldest was written.
+    pub since: Timestamp,
+    /// Why its last delivery failed, if one was tried.
+    pub problem: Option<String>,
+}

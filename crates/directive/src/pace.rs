@@ -30,6 +30,11 @@ impl Pace {
         Self { wanted, now: wanted, good: 0 }
     }
 
+    /// Goes on with what it had come down to.
+    pub fn resumed(wanted: u32, now: Option<u32>) -> Self {
+        Self { wanted, now: now.unwrap_or(wanted).clamp(1, wanted), good: 0 }
+    }
+
     /// How many items the next page is to have.
     pub fn size(&self) -> u32 {
         self.now

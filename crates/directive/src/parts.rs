@@ -94,17 +94,21 @@ impl Parts {
     }
 }
 
-/// The checksum after further items: that of the same items in the same order is the same, however they were paged.
-pub fn checksum<'i>(before: &str, items: impl IntoIterator<Item = &'i Item>) -> String {
-    let mut sum = before.to_owned();
-    for item in items {
-        let mut next = Sha256::new_with_prefix(&sum);
-        next.update((item.entity_id.len() as u64).to_be_bytes());
-        next.update(&item.entity_id);
-        next.update(item.hash);
-        sum = hex(&next.finalize());
+/// The checksum after one more record: that of the same records in the same order is the same, however they were paged.
+pub fn checksum(before: &str, record: &Transformed) -> String {
+    let mut next = Sha256::new_with_prefix(before);
+    match record {
+        Transformed::Item(item) => {
+            next.update((item.entity_id.len() as u64).to_be_bytes());
+            next.update(&item.entity_id);
+            next.update(item.hash);
+        }
+        Transformed::Reject(reject) => {
+            next.update(u64::MAX.to_be_bytes());
+            next.update(reject.record.get());
+        }
     }
-    sum
+    hex(&next.finalize())
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -156,17 +160,20 @@ mod tests {
 
     #[test]
     fn the_checksum_depends_on_the_items_and_their_order_and_not_on_the_pages() {
-        let items = |keys: &[&str]| -> Vec<Item> {
-            let item = |key: &&str| match item(key, "") {
-                Transformed::Item(item) => item,
-                Transformed::Reject(_) => unreachable!(),
-            };
-            keys.iter().map(item).collect()
+        let after = |before: &str, keys: &[&str]| {
+            keys.iter().fold(before.to_owned(), |sum, key| checksum(&sum, &item(key, "")))
         };
-        let sum = |keys| checksum("", &items(keys));
-        assert_eq!(sum(&["a", "bc"]), checksum(&sum(&["a"]), &items(&["bc"])));
+        let sum = |keys: &[&str]| after("", keys);
+        assert_eq!(sum(&["a", "bc"]), after(&sum(&["a"]), &["bc"]));
         assert_ne!(sum(&["a", "bc"]), sum(&["ab", "c"]));
         assert_ne!(sum(&["a", "b"]), sum(&["b", "a"]));
-        assert_ne!(checksum("x", &items(&["a"])), sum(&["a"]));
+        assert_ne!(after("x", &["a"]), sum(&["a"]));
+        let reject = Transformed::Reject(Reject {
+            record: RawValue::from_string("1".to_owned()).unwrap(),
+            cause: "type".to_owned(),
+            reason: String::new(),
+            entity_id: None,
+        });
+        assert_ne!(checksum("", &reject), checksum("", &item("1", "")));
     }
 }

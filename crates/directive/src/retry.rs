@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use stargate_base::{Backoff, ErrorClass};
 
 /// Conflicts in a row that are waited for; the next one needs an operator.
@@ -39,10 +40,12 @@ impl Policy {
 }
 
 /// Failures since the last success.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
-    transient: u32,
-    conflict: u32,
+    /// That may pass.
+    pub transient: u32,
+    /// Because somebody else was faster.
+    pub conflict: u32,
 }
 
 /// What to do after a failure.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cursor::Cursor;
 use crate::item::Counts;
 use crate::kv::Key;
+use crate::retry::Failures;
 
 /// Names a run: a ULID, or what the engine calls it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,10 +57,15 @@ pub struct Lease {
 }
 
 /// What became of the wish to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Begin {
     /// The run has the lease.
-    Begun(Lease),
+    Begun {
+        /// The right to write.
+        lease: Lease,
+        /// The run as it stands: new, or as far as it had come.
+        run: Box<Run>,
+    },
     /// Another run has it.
     Held {
         /// Which.
@@ -117,9 +123,11 @@ pub struct Run {
     pub counts: Counts,
     /// The cursor it wrote last.
     pub cursor: Option<Cursor>,
-    /// Items a page has at the moment.
-    pub page_size: Option<u32>,
-    /// Why it failed, or why it waits.
+    /// What it said last about itself.
+    pub beat: Beat,
+    /// Whether somebody asked it to stop.
+    pub cancel_asked: bool,
+    /// Why it failed.
     pub error: Option<String>,
     /// When it began.
     pub started_at: Timestamp,
@@ -129,13 +137,66 @@ pub struct Run {
     pub ended_at: Option<Timestamp>,
 }
 
-/// What a run reports between its batches.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What a run says about itself between its batches; enough for another worker to take it up as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
+    /// Where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
     /// Items a page has at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_size: Option<u32>,
+    /// What failed since something worked.
+    #[serde(default)]
+    pub failures: Failures,
     /// Why it waits, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+}
+
+/// The steps of a run, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Step {
+    /// The directive is read and its run entered.
+    AcquireContext,
+    /// The cursor is read.
+    ResolveCursor,
+    /// The source is asked for a page.
+    FetchSourceData,
+    /// Records become items.
+    Transform,
+    /// Items are written.
+    Persist,
+    /// The cursor is moved.
+    AdvanceCursor,
+    /// The outcome is recorded.
+    Finalize,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::AcquireContext,
+        Self::ResolveCursor,
+        Self::FetchSourceData,
+        Self::Transform,
+        Self::Persist,
+        Self::AdvanceCursor,
+        Self::Finalize,
+    ];
+
+    /// The word of logs, the API and the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AcquireContext => "AcquireContext",
+            Self::ResolveCursor => "ResolveCursor",
+            Self::FetchSourceData => "FetchSourceData",
+            Self::Transform => "Transform",
+            Self::Persist => "Persist",
+            Self::AdvanceCursor => "AdvanceCursor",
+            Self::Finalize => "Finalize",
+        }
+    }
 }
 
 /// How a run ended, to be recorded.

@@ -14,26 +14,32 @@
 //! Runs
 //!  6. `run_begin` gives out the lease if the key is free, its time is over, or it is held for the same run; each time
 //!     with a higher version, so that an execution that was replaced can write nothing more. The run's row is made, or
-//!     taken up, in the same transaction. A run that has ended is not begun again: `Conflict`.
-//!  7. `run_beat` renews the lease and answers whether it is still held and whether the run is to be cancelled.
+//!     taken up, in the same transaction. A run that has ended is not begun again: `Conflict`. If the lease of another
+//!     run was over and is taken, that run ends as failed, saying who took its place.
+//!  7. `run_beat` keeps what the run says of itself, renews the lease and answers whether it is still held and whether the
+//!     run is to be cancelled. It does not raise the version.
 //!  8. `run_end` records the outcome and gives the lease back, once.
 //!
 //! Batches
 //!  9. `persist` does all of its writes in one transaction or none: rows, announcements, quarantine, the run's counts,
 //!     cursor or partial progress. It is refused with `Conflict` unless the lease is held in that version, and the
 //!     cursor has the version that is expected.
-//! 10. A batch with the request id of the run's last one is answered as that was (`first: false`), and nothing is written.
+//! 10. A batch with the request id of the run's last one is answered as that was (`first: false`), and nothing is written:
+//!     the answer to the first was lost.
 //! 11. A row is named by tenant, project, directive and entity. With the same hash it is not written. Otherwise it is, its
 //!     version rises by one, and there is one announcement if there is a topic.
-//! 12. The counts add up to items and rejects, or the transaction is rolled back.
+//! 12. The counts add up to items and rejects, or the transaction is rolled back. Counts of rows elsewhere are added as
+//!     they are.
 //! 13. The table is made on first use, mapped columns are added when new ones are named. A table that is there and is
 //!     not a sink's, or a column of another type, is refused with `Invalid` and a remedy.
 //! 14. The same reject (directive, record) is kept once and counted. An item that is persisted resolves the quarantined
-//!     records of its entity.
+//!     records of its entity; so does naming them (`Batch::resolves`).
 //!
 //! Announcements
 //! 15. `outbox_next` gives undelivered ones in the order of their numbers, of each key only while nothing earlier of that
 //!     key is undelivered and not in the answer. `outbox_done` is true once.
+//!     `outbox_notify` sends an announcement as a notification and notes it as delivered in one transaction; a store that
+//!     has none (SQLite) answers `Invalid`.
 //! 16. Delivered ones are removed after [`OUTBOX_KEPT`], a few with every `outbox_done`.
 //!
 //! 17. No page is larger than [`PAGE_MAX`].
@@ -47,8 +53,8 @@ use stargate_queue::Result;
 pub use stargate_queue::store::PAGE_MAX;
 
 use crate::item::{Batch, Persisted};
-use crate::kv::{Entry, Key, Put, PutAnswer};
-use crate::outbox::{Announcement, OutboxId};
+use crate::kv::{Entry, Key, Override, Put, PutAnswer};
+use crate::outbox::{Announcement, OutboxId, Waiting};
 use crate::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
 use crate::run::{Beat, Begin, End, Lease, NewRun, Run, RunId};
 
@@ -69,6 +75,9 @@ pub trait Directives: Send + Sync + Debug + 'static {
 
     /// A page of values whose keys begin so, by key, from after the one named.
     async fn kv_list(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<Vec<Entry>>;
+
+    /// Writes by hand to values whose keys begin so, newest first.
+    async fn kv_overrides(&self, prefix: &str, limit: u32) -> Result<Vec<Override>>;
 
     /// Takes the lease of a directive for a run.
     async fn run_begin(&self, run: NewRun) -> Result<Begin>;
@@ -102,6 +111,13 @@ pub trait Directives: Send + Sync + Debug + 'static {
 
     /// Notes that an announcement has arrived.
     async fn outbox_done(&self, id: OutboxId) -> Result<bool>;
+
+    /// Sends an announcement over a channel of the store's own and notes that it has arrived. One whose payload is too
+    /// long for the channel is sent with `"body": null`.
+    async fn outbox_notify(&self, channel: &str, id: OutboxId) -> Result<bool>;
+
+    /// Announcements of each topic that are not delivered, and the time of the oldest.
+    async fn outbox_waiting(&self) -> Result<Vec<Waiting>>;
 
     /// Notes that a delivery was tried in vain.
     async fn outbox_failed(&self, id: OutboxId, problem: &str) -> Result<()>;

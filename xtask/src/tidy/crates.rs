@@ -7,12 +7,13 @@ use super::{File, Problem};
 
 /// Each crate with the crates of ours it may use. The crate that needs a store defines the trait; adapters depend
 /// on it, never the reverse.
-const OURS: [(&str, &[&str]); 18] = [
+const OURS: [(&str, &[&str]); 19] = [
     ("stargate-base", &[]),
     ("stargate-queue", &["stargate-base"]),
     ("stargate-access", &["stargate-base"]),
     ("stargate-repo", &["stargate-base", "stargate-queue"]),
     ("stargate-directive", &["stargate-base", "stargate-queue"]),
+    ("stargate-feed", &["stargate-base", "stargate-queue", "stargate-directive"]),
     (
         "stargate-store",
         &[
@@ -29,7 +30,10 @@ const OURS: [(&str, &[&str]); 18] = [
     ("stargate-git", &["stargate-base"]),
     ("stargate-mirror", &["stargate-base", "stargate-git"]),
     ("stargate-gateway", &["stargate-base", "stargate-git", "stargate-mirror"]),
-    ("stargate-jobs", &["stargate-base", "stargate-queue", "stargate-artifact", "stargate-repo"]),
+    (
+        "stargate-jobs",
+        &["stargate-base", "stargate-queue", "stargate-artifact", "stargate-repo", "stargate-directive"],
+    ),
     (
         "stargate-web",
         &["stargate-base", "stargate-queue", "stargate-leader", "stargate-access", "stargate-mirror"],
@@ -43,6 +47,7 @@ const OURS: [(&str, &[&str]); 18] = [
             "stargate-access",
             "stargate-repo",
             "stargate-directive",
+            "stargate-feed",
             "stargate-artifact",
             "stargate-leader",
             "stargate-jobs",
@@ -69,7 +74,15 @@ const OURS: [(&str, &[&str]); 18] = [
     ),
     (
         "stargate-bench",
-        &["stargate-base", "stargate-queue", "stargate-store", "stargate-artifact", "stargate-jobs"],
+        &[
+            "stargate-base",
+            "stargate-queue",
+            "stargate-store",
+            "stargate-artifact",
+            "stargate-jobs",
+            "stargate-directive",
+            "stargate-feed",
+        ],
     ),
     // What an application of somebody else needs; more would not be an example.
     ("stargate-examples", &["stargate-queue", "stargate-store"]),
@@ -114,7 +127,7 @@ const FOREIGN: [(&str, &[&str]); 24] = [
     // Child processes and outgoing requests belong to handlers; the command line speaks to its own server, and a
     // standby to the leader.
     ("process-wrap", &["stargate-jobs"]),
-    ("reqwest", &["stargate-jobs", "stargate-web", "stargate"]),
+    ("reqwest", &["stargate-jobs", "stargate-feed", "stargate-web", "stargate"]),
 ];
 
 #[derive(Deserialize)]

@@ -1,0 +1,63 @@
+//! Where directives read from: JSON APIs, Singer taps, files. Queries are the store's business (`Databases`).
+
+mod file;
+mod http;
+mod singer;
+
+use std::path::PathBuf;
+
+use stargate_base::ErrorClass;
+use stargate_directive::Pointer;
+use stargate_directive::file::{Directive, Source};
+use stargate_directive::source::{Databases, Feed, SourceError};
+
+/// Variables of the environment by their name.
+pub type Environment = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// What sources need from their surroundings.
+pub struct Surroundings {
+    /// Where variables that directives name come from.
+    pub environment: Box<Environment>,
+    /// Where what is too large for memory is written meanwhile.
+    pub scratch: PathBuf,
+    /// Runs queries.
+    pub databases: Box<dyn Databases>,
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").field("scratch", &self.scratch).finish_non_exhaustive()
+    }
+}
+
+/// Opens the source of a directive where its cursor points to; null is its beginning.
+pub async fn open(
+    directive: &Directive,
+    from: &Pointer,
+    around: &Surroundings,
+) -> Result<Box<dyn Feed>, SourceError> {
+    match &directive.source {
+        Source::Http(source) => http::open(source, from, around).await,
+        Source::File(source) => file::open(source, from).await,
+        Source::Singer(source) => singer::open(source, from, around).await,
+        Source::Sql(source) => {
+            let url = source.url.as_ref().map(|url| reveal(url, around)).transpose()?;
+            around.databases.feed(url.as_ref(), &source.query, &source.watermark, from).await
+        }
+        Source::Activity(_) => Err(SourceError::new(
+            ErrorClass::Fatal,
+            "SOURCE_ENGINE",
+            "a source of type activity is served by Temporal workers; run the directive with --engine temporal",
+        )),
+    }
+}
+
+/// What a text of a directive is with the variables it names.
+fn reveal(
+    text: &stargate_directive::file::Secretive,
+    around: &Surroundings,
+) -> Result<stargate_base::Secret, SourceError> {
+    text.reveal(&around.environment).map_err(|unset| {
+        SourceError::new(ErrorClass::Fatal, "SOURCE_SETTING", format!("{unset}; set it where workers run"))
+    })
+}
