@@ -5,12 +5,12 @@
 //! which of them comes first changes as well.
 
 mod backend;
-mod client;
+pub(crate) mod client;
 mod crowd;
 mod drain;
 mod gateway;
 mod hook;
-mod node;
+pub(crate) mod node;
 mod visible;
 
 use std::path::PathBuf;
@@ -110,6 +110,6 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
 
 /// The places `0..count`, beginning with another one in each round: whoever comes later finds the machine as the
 /// others left it.
-fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |place| (place + round) % count)
 }

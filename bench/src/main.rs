@@ -1,4 +1,5 @@
-//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, and of the git side.
+//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, of the git side,
+//! and of directives.
 //!
 //! Every figure stands beside the raw limit of the same database or the bare program, taken in the same run on the same
 //! machine, and what counts is the ratio. `README.md` in this folder says how to read the output.
@@ -6,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop where it is")]
 
 mod clip;
+mod directive;
 mod git;
 mod growth;
 mod heartbeat;
@@ -93,6 +95,8 @@ enum Command {
     },
     /// Gateway, hooks and mirror of the real binary, beside git http-backend and git push.
     Git(git::Options),
+    /// A directive that loads rows into Postgres, beside dlt and a Singer target.
+    Directive(directive::Options),
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -108,6 +112,7 @@ async fn main() -> Result<()> {
         Command::Heartbeat { url, jobs, beats } => heartbeat::run(&url, jobs, beats).await,
         Command::Clip { ffmpeg, ffprobe, repeats } => clip::run(&ffmpeg, &ffprobe, repeats).await,
         Command::Git(options) => git::run(&options).await,
+        Command::Directive(options) => directive::run(&options).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

@@ -9,8 +9,8 @@ use crate::services::Session;
 
 /// Runs `stargate-bench` with the arguments.
 pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
-    // This one measures the program itself, which the benchmark does not bring along.
-    if args.first() == Some(&"git") {
+    // These measure the program itself, which the benchmark does not bring along.
+    if matches!(args.first(), Some(&"git" | &"directive")) {
         let built =
             process::succeeds(process::cargo().args(["build", "--release", "--package", "stargate"]))?;
         anyhow::ensure!(built, "the program could not be built");

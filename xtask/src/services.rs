@@ -13,6 +13,7 @@ mod pgboss;
 mod pgbouncer;
 mod postgres;
 mod seaweedfs;
+mod taps;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,7 +66,9 @@ struct Programs {
 impl Programs {
     fn install() -> Result<Self> {
         packages::install_missing()?;
-        Ok(Self { weed: seaweedfs::install()?, variables: pgboss::install()? })
+        let mut variables = pgboss::install()?;
+        variables.extend(taps::install()?);
+        Ok(Self { weed: seaweedfs::install()?, variables })
     }
 }
 

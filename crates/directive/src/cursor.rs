@@ -28,12 +28,10 @@ pub struct Cursor {
 /// How much of what comes after the cursor is accounted for: a page that is written in parts, or records of a source
 /// that has not yet said where to go on.
 ///
-/// Whoever takes up the run fetches these records again. If they are the same ones (the checksum tells), they are passed
-/// over; if not, all of them are written, and those that did not change cost nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Whoever takes up the run fetches these records again and writes them again ([`crate::Batch::replayed`]): those that
+/// are the same cost nothing and are not counted twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partial {
     /// Records.
     pub accounted: u64,
-    /// What the cursor's checksum would be after them.
-    pub checksum: String,
 }

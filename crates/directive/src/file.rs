@@ -1,22 +1,36 @@
 //! A directive as it is written, checked, with the place of everything that is wrong.
 
 mod check;
+mod json;
 mod raw;
+mod read;
+mod schema;
 mod text;
+mod together;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::item::Table;
 use crate::retry::Policy;
-use crate::transform::Field;
+use crate::transform::{Field, Mapping};
 
+pub use read::{files, read};
 pub use text::{Secretive, Unset};
+pub use together::{Found, together};
 
 /// The largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// The files that a directory may have.
+pub const FILES_MAX: usize = 10_000;
+/// Pages that may be in hand at once.
+pub const CONCURRENCY: RangeInclusive<u32> = 1..=8;
+const CONCURRENCY_DEFAULT: u32 = 2;
+/// The format as a JSON Schema, for editors and other programs.
+pub const SCHEMA: &str = include_str!("../../../docs/directive.schema.json");
 
 /// A checked directive.
 #[derive(Debug, Clone)]
@@ -33,6 +47,8 @@ pub struct Directive {
     pub spec_ref: Option<String>,
     /// Items a page is to have.
     pub page_size: u32,
+    /// Pages in hand at once: while one is written, the next are fetched and transformed.
+    pub concurrency: u32,
     /// What a finished run leaves.
     pub mode: Mode,
     /// When it runs by itself: a cron expression and a time zone.
@@ -51,6 +67,81 @@ pub struct Directive {
     pub sink: Sink,
     /// The file it was read from.
     pub path: PathBuf,
+    /// Where in it things stand that other files may contradict.
+    pub places: Places,
+}
+
+impl Directive {
+    /// How its records become items. The schema is compiled here, once for all records.
+    pub fn mapping(&self) -> Result<Mapping, Problem> {
+        let schema = self.item.schema.as_ref().map(schema::compile).transpose();
+        let schema = schema.map_err(|problem| self.places.schema.problem(&self.path, problem))?;
+        Ok(Mapping {
+            key: self.item.key.clone(),
+            hash: self.item.hash.clone(),
+            fields: self.item.fields.clone(),
+            schema,
+        })
+    }
+
+    /// The variables of the environment that it names, in the order of their names.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.places.variables.keys().map(String::as_str)
+    }
+
+    /// What a run would lack: variables that are not set.
+    pub fn unset(&self, environment: impl Fn(&str) -> Option<String>) -> Vec<Problem> {
+        let unset = self.places.variables.iter().filter(|(name, _)| environment(name).is_none());
+        unset
+            .map(|(name, place)| {
+                place.problem(&self.path, format!("{}; a run would fail", Unset(name.clone())))
+            })
+            .collect()
+    }
+}
+
+/// Where in its file a directive says what.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// Its name.
+    pub name: Place,
+    /// The sink's table.
+    pub table: Place,
+    /// The schema.
+    pub schema: Place,
+    /// The mapped columns.
+    pub columns: BTreeMap<String, Place>,
+    /// Variables of the environment, where each is named first.
+    pub variables: BTreeMap<String, Place>,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { line: 1, column: 1 }
+    }
+}
+
+impl Place {
+    /// The place of a byte in a text.
+    fn of(text: &str, byte: usize) -> Self {
+        let before = text.get(..byte).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Self { line, column }
+    }
+
+    fn problem(self, path: &Path, text: impl Into<String>) -> Problem {
+        Problem { path: path.to_owned(), line: self.line, column: self.column, text: text.into() }
+    }
 }
 
 /// What a finished run leaves.
@@ -125,6 +216,8 @@ pub struct HttpSource {
     pub url: Secretive,
     /// JSON pointer to the array of records.
     pub records: String,
+    /// JSON pointer to how many records the source says there are. A pass that ends with fewer begins again.
+    pub total: Option<String>,
     /// The parameter that asks for so many records.
     pub page_size_param: Option<String>,
     /// How to ask for the next page.
@@ -212,7 +305,7 @@ pub struct FileSource {
 pub enum Format {
     /// A JSON value each.
     Jsonl,
-    /// Comma-separated values below a header.
+    /// Comma-separated values below a header. Each is text, an empty one is the empty text; the mapping makes types.
     Csv,
 }
 
@@ -287,7 +380,7 @@ pub fn parse(path: &Path, text: &str, queues: &[String]) -> Result<Directive, Ve
     let raw: Option<raw::Directive> = match toml::from_str(text) {
         Ok(raw) => Some(raw),
         Err(error) => {
-            problems.add(error.span().unwrap_or_default(), error.message());
+            problems.add(error.span().unwrap_or_default(), error.message().trim().replace('\n', "; "));
             None
         }
     };
@@ -298,6 +391,8 @@ pub fn parse(path: &Path, text: &str, queues: &[String]) -> Result<Directive, Ve
     }
 }
 
+#[cfg(test)]
+mod published_tests;
 #[cfg(test)]
 #[path = "file_tests.rs"]
 mod tests;

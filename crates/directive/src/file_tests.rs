@@ -4,13 +4,14 @@ use super::*;
 use crate::item::ColumnType;
 use crate::transform::{From, Piece};
 
-const GOOD: &str = r#"
+pub(super) const GOOD: &str = r#"
 name = "issues"
 queue = "meta-py"
 tenant = "acme"
 project = "core"
 spec_ref = "specs/issues.md"
 page_size = 200
+concurrency = 3
 schedule = "*/15 * * * *"
 time_zone = "Europe/Berlin"
 heartbeat = "10s"
@@ -58,6 +59,13 @@ fn refused(from: &str, to: &str) -> String {
 fn a_whole_directive_is_understood() {
     let directive = read(GOOD).unwrap();
     assert_eq!((directive.name.as_str(), directive.page_size, directive.mode), ("issues", 200, Mode::Full));
+    assert_eq!(directive.concurrency, 3);
+    assert_eq!(directive.variables().collect::<Vec<_>>(), ["ACME_TOKEN"]);
+    let unset = directive.unset(|_| None);
+    assert!(
+        unset[0].to_string().contains("issues.toml:26:37: the environment variable ACME_TOKEN is not set")
+    );
+    assert_eq!(directive.unset(|_| Some(String::new())), []);
     assert_eq!(directive.schedule.unwrap().time_zone, "Europe/Berlin");
     assert_eq!(directive.heartbeat, Duration::from_secs(10));
     assert_eq!(directive.deadline, Some(Duration::from_secs(7200)));
@@ -87,6 +95,21 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
             "issues.toml:3:9: queue \"meta-go\" is not defined; defined are meta-py, meta-ts",
         ),
         ("page_size = 200", "page_size = 501", "issues.toml:7:13: must be 50 to 500, not 501"),
+        ("concurrency = 3", "concurrency = 9", "issues.toml:8:15: must be 1 to 8, not 9"),
+        ("\"10s\"", "\"11m\"", "issues.toml:11:13: must be 100ms to 10m"),
+        (
+            "outbox = \"items.changed\"",
+            "outbox = \"items.changed\"\nurl = \"postgres://h/d\"",
+            "issues.toml:35:10: announcements are written with the rows, into the store's own database: leave out",
+        ),
+        (", next = \"/next\"", ", start = 2", "start belongs to a pagination of type page, not cursor"),
+        ("from = \"/opened_at\"", "form = \"/opened_at\"", "unknown field `form`"),
+        ("title = \"/title\"", "title = 7", "must be a JSON pointer"),
+        (
+            "key = [\"/id\"]",
+            "key = [\"/id\"]\nschema = \"none.json\"",
+            "cannot read the schema directives/none.json",
+        ),
         ("page_size = 200", "page_sise = 200", "issues.toml:7:1: unknown field `page_sise`"),
         ("tenant = \"acme\"", "tenant = \"Ac me\"", "issues.toml:4:10: must be 1 to 48 lower-case"),
         (
@@ -94,19 +117,19 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
             "name = \"other\"",
             "issues.toml:2:8: the directive \"other\" must stand in other.toml",
         ),
-        ("\"*/15 * * * *\"", "\"every day\"", "issues.toml:8:12:"),
-        ("Europe/Berlin", "Europe/Bonn", "issues.toml:9:13: there is no time zone"),
-        ("\"10s\"", "\"soon\"", "issues.toml:10:13: \"soon\" is not a length of time"),
-        ("\"10/s\"", "\"10 per s\"", "issues.toml:24:14: \"10 per s\" is not a rate"),
-        ("records = \"/items\"", "records = \"items\"", "issues.toml:21:11: \"items\" is no JSON pointer"),
+        ("\"*/15 * * * *\"", "\"every day\"", "issues.toml:9:12:"),
+        ("Europe/Berlin", "Europe/Bonn", "issues.toml:10:13: there is no time zone"),
+        ("\"10s\"", "\"soon\"", "issues.toml:11:13: \"soon\" is not a length of time"),
+        ("\"10/s\"", "\"10 per s\"", "issues.toml:25:14: \"10 per s\" is not a rate"),
+        ("records = \"/items\"", "records = \"items\"", "issues.toml:22:11: \"items\" is no JSON pointer"),
         ("type = \"http\"", "type = \"htpp\"", "source type \"htpp\" is not known; known are http"),
         ("records = \"/items\"", "query = \"select\"", "query belongs to a source of type sql, not http"),
-        ("url = \"https://api.example/items\"\n", "", "issues.toml:18:1: needs url"),
+        ("url = \"https://api.example/items\"\n", "", "issues.toml:19:1: needs url"),
         ("https://api", "ftp://api", "must begin with http:// or https://"),
         ("${env:ACME_TOKEN}", "${env:}", "names no environment variable"),
         ("type = \"cursor\"", "type = \"guess\"", "pagination \"guess\" is not known"),
         (", next = \"/next\"", "", "needs next"),
-        ("key = [\"/id\"]", "key = []", "issues.toml:28:7: must name at least one place"),
+        ("key = [\"/id\"]", "key = []", "issues.toml:29:7: must name at least one place"),
         ("title = \"/title\"", "hash = \"/title\"", "\"hash\" is a column that every table has"),
         ("type = \"timestamp\"", "type = \"date\"", "type \"date\" is not known"),
         ("{/a}-", "{/a-", "has a brace without its other half"),
@@ -122,7 +145,7 @@ fn all_problems_are_told_at_once_in_the_order_of_the_file() {
     let text =
         GOOD.replace("page_size = 200", "page_size = 1").replace("meta-py", "x").replace("\"/id\"", "\"id\"");
     let lines: Vec<usize> = read(&text).unwrap_err().iter().map(|problem| problem.line).collect();
-    assert_eq!(lines, [3, 7, 28]);
+    assert_eq!(lines, [3, 7, 29]);
 }
 
 #[test]
@@ -135,4 +158,29 @@ fn text_that_is_no_toml_is_told_with_its_place() {
 fn secrets_are_not_repeated() {
     let told = refused("url = \"https://api.example/items\"", "url = \"redis://me:canary@h\"");
     assert!(!told.contains("canary"), "{told}");
+}
+
+#[test]
+fn a_schema_beside_the_directive_is_compiled_and_a_wrong_one_is_told() {
+    use crate::parts::Transformed;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("issues.toml");
+    let text = GOOD.replace("key = [\"/id\"]", "key = [\"/id\"]\nschema = \"item.schema.json\"");
+    let schema = dir.path().join("item.schema.json");
+    std::fs::write(&schema, r#"{"required": ["title"]}"#).unwrap();
+    let mapping = parse(&path, &text, &queues()).unwrap().mapping().unwrap();
+    let record = |text: &str| Ok(serde_json::value::RawValue::from_string(text.to_owned()).unwrap());
+    assert!(matches!(mapping.apply(record(r#"{"id":1,"title":"x"}"#)), Transformed::Item(_)));
+    let Transformed::Reject(reject) = mapping.apply(record(r#"{"id":1}"#)) else { unreachable!() };
+    assert_eq!(reject.cause, "schema");
+    assert!(reject.reason.contains("\"title\" is a required property"), "{}", reject.reason);
+    for (wrong, expected) in [
+        (r#"{"type": 7}"#, "issues.toml:30:10: \"item.schema.json\" is no usable JSON Schema at \"/type\""),
+        ("{", "cannot read the schema"),
+        (r#"{"$ref": "other.json"}"#, "other documents are not read"),
+    ] {
+        std::fs::write(&schema, wrong).unwrap();
+        let problems = parse(&path, &text, &queues()).unwrap_err();
+        assert!(problems[0].to_string().contains(expected), "{problems:?}");
+    }
 }

@@ -108,6 +108,9 @@ pub struct Batch {
     pub rejects: Vec<Reject>,
     /// Quarantined records that became items of this batch.
     pub resolves: Vec<QuarantineId>,
+    /// Whether these records were accounted for before, as [`Partial`] says: what is unchanged or kept aside already is
+    /// not counted again.
+    pub replayed: bool,
     /// What becomes of the cursor.
     pub advance: Advance,
 }
@@ -139,6 +142,8 @@ pub enum Advance {
         cursor: Cursor,
         /// Pages that end with this batch.
         pages: u32,
+        /// Whether the source ends with it: noted with the run, which has only to be finalized then.
+        is_last: bool,
     },
     /// A part of a page: the cursor stays, and the progress is noted under the key `…/cursor/partial`.
     Part(Partial),

@@ -17,6 +17,7 @@ pub mod cursor;
 pub mod file;
 pub mod item;
 pub mod kv;
+pub mod metrics;
 pub mod outbox;
 pub mod pace;
 pub mod parts;
@@ -24,6 +25,7 @@ pub mod quarantine;
 pub mod retry;
 pub mod run;
 pub mod source;
+pub mod steps;
 pub mod store;
 pub mod transform;
 

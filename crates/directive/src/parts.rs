@@ -36,6 +36,8 @@ pub struct Part {
     pub items: Vec<Item>,
     /// What is kept aside.
     pub rejects: Vec<Reject>,
+    /// What it takes in memory, about.
+    pub bytes: usize,
 }
 
 impl Part {
@@ -54,7 +56,6 @@ impl Part {
 #[derive(Debug)]
 pub struct Parts {
     bytes_max: usize,
-    bytes: usize,
     keys: HashSet<String>,
     part: Part,
 }
@@ -62,16 +63,16 @@ pub struct Parts {
 impl Parts {
     /// Parts of at most so many bytes; a record that is larger alone is a part alone.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, keys: HashSet::new(), part: Part::default() }
+        Self { bytes_max, keys: HashSet::new(), part: Part::default() }
     }
 
     /// Takes the next record. Answers the part before it, if it does not fit into that.
     pub fn push(&mut self, record: Transformed) -> Option<Part> {
         let bytes = record.bytes();
-        let is_full = !self.part.is_empty() && self.bytes + bytes > self.bytes_max;
+        let is_full = !self.part.is_empty() && self.part.bytes + bytes > self.bytes_max;
         let is_repeated = matches!(&record, Transformed::Item(item) if self.keys.contains(&item.entity_id));
         let finished = (is_full || is_repeated).then(|| self.take());
-        self.bytes += bytes;
+        self.part.bytes += bytes;
         match record {
             Transformed::Item(item) => {
                 self.keys.insert(item.entity_id.clone());
@@ -88,7 +89,6 @@ impl Parts {
     }
 
     fn take(&mut self) -> Part {
-        self.bytes = 0;
         self.keys.clear();
         std::mem::take(&mut self.part)
     }

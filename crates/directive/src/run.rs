@@ -125,6 +125,8 @@ pub struct Run {
     pub cursor: Option<Cursor>,
     /// What it said last about itself.
     pub beat: Beat,
+    /// Whether all pages are accounted for ([`crate::Advance::Page`] with `is_last`).
+    pub source_ended: bool,
     /// Whether somebody asked it to stop.
     pub cancel_asked: bool,
     /// Why it failed.

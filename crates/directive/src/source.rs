@@ -9,6 +9,7 @@ use stargate_base::{ErrorClass, Secret};
 use stargate_queue::job::Json;
 
 use crate::cursor::Pointer;
+use crate::file::Directive;
 use crate::item::{Counts, Item, Table};
 
 /// A page as a source gave it.
@@ -72,6 +73,16 @@ pub trait Feed: Send + Debug {
 
     /// Ends it: processes are gone and connections closed when this returns.
     async fn close(self: Box<Self>);
+}
+
+/// Opens what directives name.
+#[async_trait]
+pub trait Sources: Send + Sync + Debug {
+    /// The source of a directive where its cursor points to; null is its beginning.
+    async fn open(&self, directive: &Directive, from: &Pointer) -> Result<Box<dyn Feed>, SourceError>;
+
+    /// The place of its rows, if that is not the store.
+    async fn sink(&self, directive: &Directive) -> Result<Option<Box<dyn ForeignSink>>, SourceError>;
 }
 
 /// Databases that a directive names, for its source or its sink. Drivers belong to the crate of the stores.

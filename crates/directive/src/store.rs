@@ -23,21 +23,23 @@
 //! Batches
 //!  9. `persist` does all of its writes in one transaction or none: rows, announcements, quarantine, the run's counts,
 //!     cursor or partial progress. It is refused with `Conflict` unless the lease is held in that version, and the
-//!     cursor has the version that is expected.
+//!     cursor has the version that is expected. The last page is noted with the run (`source_ended`).
 //! 10. A batch with the request id of the run's last one is answered as that was (`first: false`), and nothing is written:
 //!     the answer to the first was lost.
 //! 11. A row is named by tenant, project, directive and entity. With the same hash it is not written. Otherwise it is, its
 //!     version rises by one, and there is one announcement if there is a topic.
 //! 12. The counts add up to items and rejects, or the transaction is rolled back. Counts of rows elsewhere are added as
-//!     they are.
+//!     they are. Of a batch that is `replayed`, unchanged items and rejects that were kept aside before are left out of
+//!     the answer and of the run's counts, after that check.
 //! 13. The table is made on first use, mapped columns are added when new ones are named. A table that is there and is
 //!     not a sink's, or a column of another type, is refused with `Invalid` and a remedy.
 //! 14. The same reject (directive, record) is kept once and counted. An item that is persisted resolves the quarantined
 //!     records of its entity; so does naming them (`Batch::resolves`).
 //!
 //! Announcements
-//! 15. `outbox_next` gives undelivered ones in the order of their numbers, of each key only while nothing earlier of that
-//!     key is undelivered and not in the answer. `outbox_done` is true once.
+//! 15. `outbox_next` gives undelivered ones in the order of their numbers, only those above `after` if it is named: a
+//!     page whose deliveries fail must not hide what comes behind it. `outbox_failed` raises the attempts of an
+//!     announcement by one. `outbox_done` is true once.
 //!     `outbox_notify` sends an announcement as a notification and notes it as delivered in one transaction; a store that
 //!     has none (SQLite) answers `Invalid`.
 //! 16. Delivered ones are removed after [`OUTBOX_KEPT`], a few with every `outbox_done`.
@@ -106,8 +108,13 @@ pub trait Directives: Send + Sync + Debug + 'static {
     /// Notes that a quarantined record is dealt with; false if that is known or it is not there.
     async fn quarantine_resolve(&self, id: QuarantineId) -> Result<bool>;
 
-    /// Announcements to deliver now.
-    async fn outbox_next(&self, topic: &str, limit: u32) -> Result<Vec<Announcement>>;
+    /// A page of announcements that are not delivered, by number, from after the one named.
+    async fn outbox_next(
+        &self,
+        topic: &str,
+        after: Option<OutboxId>,
+        limit: u32,
+    ) -> Result<Vec<Announcement>>;
 
     /// Notes that an announcement has arrived.
     async fn outbox_done(&self, id: OutboxId) -> Result<bool>;

@@ -1,15 +1,20 @@
 //! Where directives read from: JSON APIs, Singer taps, files. Queries are the store's business (`Databases`).
 
+mod body;
+mod elements;
 mod file;
 mod http;
+mod json;
+mod problem;
 mod singer;
+mod squeeze;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stargate_base::ErrorClass;
 use stargate_directive::Pointer;
 use stargate_directive::file::{Directive, Source};
-use stargate_directive::source::{Databases, Feed, SourceError};
+use stargate_directive::source::{Databases, Feed, ForeignSink, SourceError};
 
 /// Variables of the environment by their name.
 pub type Environment = dyn Fn(&str) -> Option<String> + Send + Sync;
@@ -39,7 +44,10 @@ pub async fn open(
     match &directive.source {
         Source::Http(source) => http::open(source, from, around).await,
         Source::File(source) => file::open(source, from).await,
-        Source::Singer(source) => singer::open(source, from, around).await,
+        Source::Singer(source) => {
+            let folder = directive.path.parent().unwrap_or(Path::new(""));
+            singer::open(source, folder, from, around).await
+        }
         Source::Sql(source) => {
             let url = source.url.as_ref().map(|url| reveal(url, around)).transpose()?;
             around.databases.feed(url.as_ref(), &source.query, &source.watermark, from).await
@@ -50,6 +58,15 @@ pub async fn open(
             "a source of type activity is served by Temporal workers; run the directive with --engine temporal",
         )),
     }
+}
+
+/// The place of a directive's rows, if that is not the store.
+pub async fn sink(
+    directive: &Directive,
+    around: &Surroundings,
+) -> Result<Option<Box<dyn ForeignSink>>, SourceError> {
+    let Some(url) = &directive.sink.url else { return Ok(None) };
+    around.databases.sink(&reveal(url, around)?).await.map(Some)
 }
 
 /// What a text of a directive is with the variables it names.

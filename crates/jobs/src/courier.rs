@@ -12,17 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Response};
-use stargate_base::{ErrorClass, Secret, clock};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use stargate_base::{ErrorClass, Secret};
 use stargate_queue::handler::Failure;
 use stargate_repo::handlers::DELIVER_TIMEOUT;
 use stargate_repo::{Courier, Delivery};
 use url::Url;
 
-use crate::clip::SSRF_BLOCKED;
-use crate::fetch::{Reach, is_blocked};
-use crate::http::{ConfigError, Verdict, client_builder, origin, refused, signature, unreachable, verdict};
+use crate::fetch::Reach;
+use crate::http::ConfigError;
+use crate::post::{Letter, Post};
 
 /// The secret that a hook is to be signed with is not in the configuration of the worker.
 pub const SECRET_MISSING: &str = "SECRET_MISSING";
@@ -56,15 +55,14 @@ impl Default for Settings {
 /// A courier that speaks HTTP.
 #[derive(Clone)]
 pub struct HttpCourier {
-    client: Client,
-    reach: Reach,
+    post: Post,
     secrets: Secrets,
     at_once: Option<usize>,
 }
 
 impl std::fmt::Debug for HttpCourier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpCourier").field("reach", &self.reach).finish_non_exhaustive()
+        f.debug_struct("HttpCourier").field("reach", &self.post.reach()).finish_non_exhaustive()
     }
 }
 
@@ -77,15 +75,9 @@ impl HttpCourier {
     }
 
     fn reaching(reach: Reach, timeout: Duration, secrets: Secrets) -> Result<Self, ConfigError> {
-        let client = client_builder()
-            .referer(false)
-            .dns_resolver(reach.resolver())
-            .timeout(timeout)
-            // A connection that the server has closed meanwhile would cost an attempt.
-            .pool_max_idle_per_host(0)
-            .build()
-            .map_err(ConfigError::Client)?;
-        Ok(Self { client, reach, secrets, at_once: None })
+        // A connection that the server has closed meanwhile would cost an attempt.
+        let post = Post::new(reach, timeout, 0, "webhooks.allow_private")?;
+        Ok(Self { post, secrets, at_once: None })
     }
 
     fn secret(&self, delivery: &Delivery) -> Result<Option<Secret>, Failure> {
@@ -102,61 +94,26 @@ impl HttpCourier {
         };
         found.ok_or_else(missing).map(Some)
     }
-
-    async fn send(
-        &self,
-        url: &Url,
-        delivery: &Delivery,
-        secret: Option<&Secret>,
-    ) -> reqwest::Result<Response> {
-        let content = delivery.body();
-        let event = content["event"].as_str().unwrap_or_default();
-        let mut request = self
-            .client
-            .post(url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header("idempotency-key", delivery.id.to_string())
-            .header("x-stargate-delivery", delivery.id.to_string())
-            .header("x-stargate-event", event);
-        let body = content.to_string();
-        if let Some(secret) = secret {
-            let signed = signature(secret, clock::wall().as_second(), &body);
-            request = request.header("x-stargate-signature", signed);
-        }
-        request.body(body).send().await
-    }
 }
 
 #[async_trait]
 impl Courier for HttpCourier {
     async fn deliver(&self, delivery: &Delivery) -> Result<(), Failure> {
         let url = address(delivery)?;
-        let origin = origin(&url);
-        if !self.reach.admits(&url) {
-            return Err(blocked(&origin));
-        }
         let secret = self.secret(delivery)?;
-        let parts = parts(&url);
-        let hidden: Vec<&str> =
-            parts.iter().map(String::as_str).chain(secret.as_ref().map(Secret::reveal)).collect();
-        let response = match self.send(&url, delivery, secret.as_ref()).await {
-            Err(error) if is_blocked(&error) => return Err(blocked(&origin)),
-            Err(error) => return Err(unreachable(error, &origin, &hidden)),
-            Ok(response) if !self.reach.admits_answer(&response) => return Err(blocked(&origin)),
-            Ok(response) => response,
-        };
-        match verdict(response.status()) {
-            // What the server says to it is of no use to anybody, and is not read.
-            Verdict::Ok => Ok(()),
-            Verdict::Failed(code, class) => {
-                let is_redirect = response.status().is_redirection();
-                let mut failure = refused(response, &origin, &hidden, code, class).await;
-                if is_redirect {
-                    failure.error.message.push_str(", which is not followed; enter the address it leads to");
-                }
-                Err(failure)
-            }
-        }
+        let content = delivery.body();
+        let event = content["event"].as_str().and_then(|event| HeaderValue::from_str(event).ok());
+        let number = HeaderValue::from(delivery.id.0);
+        let headers = HeaderMap::from_iter([
+            (HeaderName::from_static("idempotency-key"), number.clone()),
+            (HeaderName::from_static("x-stargate-delivery"), number),
+            (
+                HeaderName::from_static("x-stargate-event"),
+                event.unwrap_or_else(|| HeaderValue::from_static("")),
+            ),
+        ]);
+        let letter = Letter { url: &url, headers, body: content.to_string(), secret: secret.as_ref() };
+        self.post.bring(letter).await.map_err(|unposted| unposted.failure)
     }
 
     fn at_once(&self) -> Option<usize> {
@@ -170,30 +127,6 @@ fn address(delivery: &Delivery) -> Result<Url, Failure> {
     let wrong = |problem: String| Failure::invalid(format!("webhook {}: {problem}", hook.id));
     hook.hook.check().map_err(|error| wrong(error.to_string()))?;
     Url::parse(&hook.hook.url).map_err(|_| wrong("url is not an address".to_owned()))
-}
-
-fn blocked(origin: &str) -> Failure {
-    let message = format!(
-        "{origin} leads to a private address, which is refused unless webhooks.allow_private is true"
-    );
-    Failure::new(SSRF_BLOCKED, ErrorClass::ValidationFailure, message)
-}
-
-/// What an answer may repeat of the address behind the host: all of it, the path, and each part as it is written and
-/// as a server decodes it.
-fn parts(url: &Url) -> Vec<String> {
-    let query = url.query().unwrap_or_default();
-    let mut parts = vec![format!("{}?{query}", url.path()), url.path().to_owned(), query.to_owned()];
-    let words = url.path().split('/').chain(query.split(['&', '=', ';', '/']));
-    for word in words.filter(|word| !word.is_empty()) {
-        parts.push(word.to_owned());
-        // In a path a plus is a plus, in a query a space.
-        for text in [word.replace('+', "%2B"), word.to_owned()] {
-            let decoded = url::form_urlencoded::parse(text.as_bytes());
-            parts.extend(decoded.flat_map(|(name, value)| [name.into_owned(), value.into_owned()]));
-        }
-    }
-    parts
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! - [`courier`]: brings what happened in repositories to the servers of webhooks.
 //! - [`exec`]: a program is started for each execution; the payload is its stdin, its stdout reports back.
 //! - [`http`]: a server is called for each execution, with a signed body if it wants one.
+//! - [`relay`]: delivers the announcements that directives leave in the outbox; no kind, a service beside the pool.
 //! - [`purge`]: `jobs:purge_completed`, which keeps the history from growing without end.
 //!
 //! [`process`] is the only place that starts child processes for handlers. It promises that none of them
@@ -19,8 +20,10 @@ mod fetch;
 pub mod http;
 mod lines;
 mod pipes;
+mod post;
 pub mod process;
 pub mod purge;
+pub mod relay;
 mod tail;
 mod trace;
 mod warden;

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::event;
 use crate::job::{Fence, JobId, Json, NewJob, check_json_size};
 use crate::kind::Detail;
+use crate::local::{Stop, StopReason};
 use crate::progress::{Report, Throttle};
 use crate::reporter::Reporter;
 use crate::store::{ClaimedJob, Enqueued, Note, SharedStore};
@@ -22,7 +23,7 @@ struct Inner {
     job: ClaimedJob,
     detail: Detail,
     timeout: Duration,
-    stopping: CancellationToken,
+    stop: Stop,
     throttle: Mutex<Throttle>,
     retry_in: OnceLock<Duration>,
     reporter: Reporter,
@@ -40,15 +41,13 @@ impl Context {
         job: ClaimedJob,
         detail: Detail,
         timeout: Duration,
-        stopping: CancellationToken,
+        stop: Stop,
         reporter: Reporter,
         store: SharedStore,
     ) -> Self {
         let throttle = Mutex::new(Throttle::starting_at(job.progress));
         let retry_in = OnceLock::new();
-        Self {
-            inner: Arc::new(Inner { job, detail, timeout, stopping, throttle, retry_in, reporter, store }),
-        }
+        Self { inner: Arc::new(Inner { job, detail, timeout, stop, throttle, retry_in, reporter, store }) }
     }
 
     /// The job.
@@ -93,7 +92,12 @@ impl Context {
 
     /// Cancelled when the execution must stop: timeout, cancellation, lost lease, shutdown.
     pub fn stopping(&self) -> &CancellationToken {
-        &self.inner.stopping
+        self.inner.stop.token()
+    }
+
+    /// Whether it must stop because somebody cancelled the job, and not for another reason.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.stop.reason() == Some(StopReason::Cancelled)
     }
 
     /// Whether the store still counts this execution as the one that holds the job. Ask before anything outside the

@@ -98,8 +98,9 @@ impl Engine {
             return (Ending::NotBegun, None);
         }
         let timeout = entry.profile.timeout;
-        let (detail, token) = (entry.profile.timeline, stop.token().clone());
-        let context = Context::new(job, detail, timeout, token, self.reporter.clone(), self.store.clone());
+        let detail = entry.profile.timeline;
+        let context =
+            Context::new(job, detail, timeout, stop.clone(), self.reporter.clone(), self.store.clone());
         let work = AssertUnwindSafe(entry.handler.run(context.clone())).catch_unwind();
         tokio::pin!(work);
         tokio::select! {

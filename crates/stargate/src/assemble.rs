@@ -9,6 +9,7 @@ pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch
 use stargate_access::Tokens;
 use stargate_artifact::scratch::Root;
 use stargate_base::Tasks;
+use stargate_directive::{Directives, SharedDirectives};
 use stargate_jobs::courier::HttpCourier;
 use stargate_jobs::exec::Exec;
 use stargate_jobs::http::{self, Http};
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::kinds::{HandlerPlan, KindPlan};
 use crate::config::store_url::StoreUrl;
 use crate::config::{Settings, Worker};
+use crate::directing;
 use crate::failure::{Failure, Result, chain};
 
 /// The schedule that keeps history from growing; one in `stargate.toml` with this name takes its place.
@@ -48,12 +50,13 @@ pub(crate) struct Stores {
     pub(crate) jobs: SharedStore,
     pub(crate) pushes: SharedPushes,
     pub(crate) tokens: Arc<dyn Tokens>,
+    pub(crate) directives: SharedDirectives,
 }
 
 impl Stores {
-    fn of<S: Store + Pushes + Tokens>(store: S) -> Self {
+    fn of<S: Store + Pushes + Tokens + Directives>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { jobs: store.clone(), pushes: store.clone(), tokens: store }
+        Self { jobs: store.clone(), pushes: store.clone(), tokens: store.clone(), directives: store }
     }
 }
 
@@ -110,6 +113,7 @@ pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
     let mut specs = built_in.specs();
     specs.push(KindSpec::new(clip::KIND, &runtime::clip_profile(settings))?);
     specs.extend(stargate_repo::handlers::kinds()?);
+    specs.push(KindSpec::new(directing::KIND, &directing::profile())?);
     for kind in &settings.plans.kinds {
         specs.push(KindSpec::new(&kind.name, &kind.profile)?);
     }
@@ -207,7 +211,9 @@ pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<P
                 .help(format!("known kinds: {}; describe it under [kinds.{kind:?}]", names.join(", "))));
         }
     }
-    Ok(Planned { limits: settings.plans.limits.clone(), schedules: settings.plans.schedules.clone() })
+    let mut schedules = settings.plans.schedules.clone();
+    schedules.extend(directing::schedules::planned(&directing::Catalogue::of(settings))?);
+    Ok(Planned { limits: settings.plans.limits.clone(), schedules })
 }
 
 /// Enters limits and schedules, each as one write that can be repeated. Whether all were: a node that is to step down

@@ -151,6 +151,9 @@ pub(crate) enum Command {
     /// Push on what was pushed here: run, watch, wait, compare, repair
     #[command(subcommand)]
     Mirror(cmd::mirror::MirrorCommand),
+    /// Directives: what is ingested, how far it has come, and what was kept aside
+    #[command(subcommand)]
+    Directive(cmd::directive::DirectiveCommand),
     /// Repositories: make, list, take out of service
     #[command(subcommand)]
     Repo(cmd::repo::RepoCommand),

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod directive;
 pub(crate) mod docs;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;

@@ -2,6 +2,7 @@
 
 pub(crate) mod artifacts_url;
 pub(crate) mod catalogue;
+pub(crate) mod directives;
 pub(crate) mod file;
 pub(crate) mod git;
 pub(crate) mod interval;
@@ -64,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) git: git::GitSettings,
     pub(crate) mirror: mirror::Mirror,
     pub(crate) webhooks: webhooks::Webhooks,
+    pub(crate) directives: directives::Directives,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     pub(crate) namespace: String,
@@ -129,11 +131,13 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let git = git::git(&mut layers, &file, &home)?;
     let mirror = mirror::mirror(&mut layers, &file, &leader.instance)?;
     let webhooks = webhooks::webhooks(&mut layers, &file, worker.concurrency)?;
+    let directives = directives::directives(&mut layers, &file, &store)?;
     let mut shown = layers.shown;
-    let plans = match &source {
+    let mut plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
         None => Plans::without_file(attempts),
     };
+    plans.limits.extend(directives.limit());
     Ok(Settings {
         home,
         store,
@@ -147,6 +151,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         git,
         mirror,
         webhooks,
+        directives,
         api_listen,
         max_depth,
         namespace,

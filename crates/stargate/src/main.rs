@@ -6,6 +6,7 @@ mod candidate;
 mod cli;
 mod cmd;
 mod config;
+mod directing;
 mod failure;
 mod follow;
 mod gateway;

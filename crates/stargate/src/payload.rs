@@ -13,6 +13,12 @@ pub(crate) fn empty() -> Json {
     RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }
 
+/// What serializes as JSON.
+pub(crate) fn of<T: serde::Serialize>(value: &T) -> Result<Json> {
+    serde_json::value::to_raw_value(value)
+        .map_err(|error| Failure::input(format!("cannot be written as JSON: {error}")))
+}
+
 /// Reads the argument; without one the payload is `{}`.
 pub(crate) fn read(argument: Option<&str>) -> Result<Json> {
     let (text, from) = match argument {

@@ -6,6 +6,7 @@ use clap::Parser as _;
 
 use crate::cli::{Cli, ColorWhen, Command, Global};
 use crate::cmd;
+use crate::cmd::directive::DirectiveCommand;
 use crate::config::layer::Environment;
 use crate::config::{self, Settings};
 use crate::failure::{Exit, Failure, Result};
@@ -59,6 +60,10 @@ fn run(cli: Cli, out: Output) -> Result<ExitCode> {
         Command::Completions(completions) => return completions.run(out).map(succeeded),
         Command::Man(man) => return man.run(out).map(succeeded),
         Command::Docs(docs) => return docs.run(out).map(succeeded),
+        Command::Directive(DirectiveCommand::Schema) => {
+            cmd::directive::schema(out);
+            return Ok(ExitCode::SUCCESS);
+        }
         other => other,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -109,6 +114,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Token(token) => token.run(&app).await,
         Command::Webhook(webhook) => webhook.run(&app).await,
         Command::Mirror(mirror) => mirror.run(&app).await,
+        Command::Directive(directive) => directive.run(&app).await,
         Command::Explain(explain) => explain.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,
         Command::Migrate => cmd::migrate::run(&app).await,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use stargate_access::{Authority, Policy, Tokens};
 use stargate_base::Tasks;
+use stargate_directive::SharedDirectives;
 use stargate_gateway::{Gateway, Repositories};
 use stargate_queue::SharedStore;
 use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::assemble::{self, Migrate, Planned};
 use crate::candidate::Candidate;
 use crate::config::{self, Settings};
+use crate::directing::{self, Runner};
 use crate::failure::{Exit, Failure, Result, chain};
 use crate::mirroring::Places;
 use crate::mirroring::supervise::{self, Mirrors};
@@ -114,7 +116,9 @@ impl Service {
         let recorder = Recorder::new(settings, Arc::clone(&stores.pushes))?;
         let pool = match role {
             Role::Api => None,
-            Role::Everything | Role::Worker => Some(service.start_working(settings, &stores.pushes).await?),
+            Role::Everything | Role::Worker => {
+                Some(service.start_working(settings, &stores.pushes, &stores.directives).await?)
+            }
         };
         // The last that may fail: a lock that was taken and not given back would be missed for a while.
         service.start_leading(settings, planned, recorder).await?;
@@ -143,6 +147,8 @@ impl Service {
         service
             .tasks
             .spawn(stargate_web::queue_gauges::run(Arc::clone(&service.store), service.closing.clone()));
+        let lag = directing::lag::run(stores.directives, Arc::clone(&service.store), service.closing.clone());
+        service.tasks.spawn(lag);
         let scope = if role == Role::Worker { Scope::Status } else { Scope::Full };
         let git = git.map(|gateway| gateway.router());
         service.tasks.spawn(stargate_web::serve(listener, web, scope, git, service.closing.clone()));
@@ -157,10 +163,16 @@ impl Service {
     }
 
     /// Starts what runs jobs and what they need.
-    async fn start_working(&mut self, settings: &Settings, pushes: &SharedPushes) -> Result<PoolHandle> {
+    async fn start_working(
+        &mut self,
+        settings: &Settings,
+        pushes: &SharedPushes,
+        directives: &SharedDirectives,
+    ) -> Result<PoolHandle> {
         let scratch = assemble::scratch(settings);
         let mut registry = assemble::registry(settings, &scratch, &self.tasks)?;
         assemble::push_kinds(settings, pushes, &mut registry)?;
+        Runner::new(settings, directives, &self.tasks).register(&mut registry)?;
         let intake = assemble::intake(settings, &self.store, &mut registry).await?;
         let handle = self.start_pool(registry, assemble::pool_config(&settings.worker)).await?;
         self.tasks.spawn(scratch.run(settings.scratch.gc_interval, self.stop.clone()));

@@ -6,6 +6,8 @@
 //! statements lie in `sql/<store>/`, its schema in `migrations/<store>/`.
 
 mod bytes;
+pub mod databases;
+mod directive_rows;
 pub mod pgboss;
 pub mod postgres;
 mod repo_rows;

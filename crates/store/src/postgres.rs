@@ -6,6 +6,7 @@
 //!   beat ────▶ a connection of its own, driven by the runtime that beats
 //!   enqueue ─▶ calls put together ──▶ a connection of its own
 //!   terms ───▶ a connection of its own: nobody who reads keeps a node from leading
+//!   directives ─▶ a few connections: a large batch holds up no other directive
 //!   readers, operators ──▶ a few connections
 //!   LISTEN ──▶ a connection of its own, perhaps past a pooler
 //! ```
@@ -20,6 +21,7 @@ mod claim;
 mod claim_lane;
 pub(crate) mod connect;
 mod diagnose;
+mod directive;
 mod enqueue;
 pub(crate) mod error;
 pub(crate) mod import;
@@ -35,6 +37,8 @@ mod recover;
 mod rows;
 mod schedule;
 mod settle;
+pub(crate) mod sink;
+pub(crate) mod sink_rows;
 mod tls;
 mod token;
 mod vacuum;
@@ -74,6 +78,8 @@ use sql;
 
 /// Connections for readers and operators.
 const READERS: usize = 3;
+/// Connections for directives.
+const DIRECTIVES: usize = 4;
 
 /// How a Postgres store is opened.
 #[derive(Debug, Clone, Default)]
@@ -124,6 +130,9 @@ struct Inner {
     enqueue: Line,
     leadership: Line,
     readers: Lines,
+    directives: Lines,
+    /// Tables that directives write to.
+    sinks: sink::Sinks,
     /// For what takes long and that nobody waits for.
     spare: Line,
     lanes: lanes::Lanes,
@@ -173,6 +182,8 @@ impl Postgres {
             enqueue: line(),
             leadership: line(),
             readers: Lines::new(&connector, READERS),
+            directives: Lines::new(&steady, DIRECTIVES),
+            sinks: sink::Sinks::default(),
             spare: line(),
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
@@ -194,6 +205,17 @@ impl Postgres {
         }
         let open = Arc::new(Open(inner.tasks.clone()));
         Ok(Self { inner: Arc::new(inner), ear: Arc::new(ear), guard: None, open })
+    }
+
+    /// The same store, for writes of a leader's term that must end with it.
+    #[must_use]
+    pub fn led(&self, epoch: Epoch) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            ear: Arc::clone(&self.ear),
+            guard: Some(epoch),
+            open: Arc::clone(&self.open),
+        }
     }
 
     /// Closes the connections and waits for what drives them.
@@ -225,12 +247,7 @@ impl Store for Postgres {
     }
 
     fn under(&self, epoch: Epoch) -> SharedStore {
-        Arc::new(Self {
-            inner: Arc::clone(&self.inner),
-            ear: Arc::clone(&self.ear),
-            guard: Some(epoch),
-            open: Arc::clone(&self.open),
-        })
+        Arc::new(self.led(epoch))
     }
 
     async fn epoch(&self) -> Result<Option<Epoch>> {

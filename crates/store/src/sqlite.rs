@@ -15,8 +15,9 @@ mod choose;
 mod claim;
 mod connection;
 mod diagnose;
+mod directive;
 mod enqueue;
-mod error;
+pub(crate) mod error;
 pub(crate) mod export;
 mod leadership;
 mod limit;
@@ -32,6 +33,7 @@ mod recover;
 mod rows;
 mod session;
 mod settle;
+pub(crate) mod sink;
 mod token;
 mod watch;
 mod writer;
@@ -102,6 +104,18 @@ impl Sqlite {
     /// committed first. Dropping does the same, but on the calling thread.
     pub async fn close(self) {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+
+    /// The same store, for writes of a leader's term that must end with it.
+    #[must_use]
+    pub fn led(&self, epoch: Epoch) -> Self {
+        Self {
+            watch: Arc::clone(&self.watch),
+            writer: Arc::clone(&self.writer),
+            readers: Arc::clone(&self.readers),
+            clock: self.clock.clone(),
+            guard: Some(epoch),
+        }
     }
 
     /// Refuses every further write, in all processes: the store was moved to `target`, named as people know it.
@@ -178,13 +192,7 @@ impl Store for Sqlite {
     }
 
     fn under(&self, epoch: Epoch) -> SharedStore {
-        Arc::new(Self {
-            watch: Arc::clone(&self.watch),
-            writer: Arc::clone(&self.writer),
-            readers: Arc::clone(&self.readers),
-            clock: self.clock.clone(),
-            guard: Some(epoch),
-        })
+        Arc::new(self.led(epoch))
     }
 
     async fn epoch(&self) -> Result<Option<Epoch>> {

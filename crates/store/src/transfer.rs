@@ -21,6 +21,7 @@
 //!   thaws the source.
 //! - after it: the target is asked, under the same lock, whether the commit arrived. Moving again does that first.
 
+pub(crate) mod sink;
 mod table;
 
 use stargate_base::ErrorClass;
@@ -30,6 +31,7 @@ use crate::postgres::Postgres;
 use crate::postgres::import::{Import, Origin};
 use crate::sqlite::Sqlite;
 use crate::sqlite::export::Moving;
+use sink::SINKS;
 pub(crate) use table::Table;
 
 /// How far a table has got.
@@ -141,7 +143,9 @@ async fn already_there(from: &Sqlite, id: &str, target: &str, origin: Origin) ->
         let rows = origin.rows.get(table.name()).copied().unwrap_or(0);
         Moved { table: table.name(), rows, rows_total: rows }
     });
-    Ok(Report { tables: tables.collect(), earlier: true })
+    let rows = origin.rows.get(SINKS).copied().unwrap_or(0);
+    let sinks = Moved { table: SINKS, rows, rows_total: rows };
+    Ok(Report { tables: tables.chain([sinks]).collect(), earlier: true })
 }
 
 /// Copies every table and checks the copy.
@@ -176,6 +180,7 @@ async fn copy(
         }
         tables.push(moved);
     }
+    tables.push(copy_sinks(from, import, progress).await?);
     import.counters(&counters).await?;
     let (ours, theirs) = (from.export_sums().await?, import.sums().await?);
     for (table, sum) in &ours {
@@ -185,6 +190,35 @@ async fn copy(
         }
     }
     Ok(tables)
+}
+
+/// Copies the tables that directives write to. The registry is there already, so that each is made as it was.
+async fn copy_sinks(
+    from: &Sqlite,
+    import: &mut Import<'_>,
+    progress: &mut impl FnMut(Moved) -> Result<()>,
+) -> Result<Moved> {
+    let sinks = from.export_sinks().await?;
+    let rows_total = sinks.iter().map(|(_, rows)| rows).sum();
+    let mut moved = Moved { table: SINKS, rows: 0, rows_total };
+    for (table, rows) in sinks {
+        import.sink(&table).await?;
+        let (mut written, mut after) = (0, i64::MIN);
+        loop {
+            let page = from.export_sink_page(table.clone(), after).await?;
+            if page.rows == 0 {
+                break;
+            }
+            written += import.sink_rows(&table, &page.json).await?;
+            after = page.last;
+            progress(Moved { rows: moved.rows + written, ..moved })?;
+        }
+        if written != rows {
+            return Err(differs(&table.name, rows, written));
+        }
+        moved.rows += written;
+    }
+    Ok(moved)
 }
 
 /// The last step before the commit. Whoever thawed the source meanwhile, or began another move, is found out here.

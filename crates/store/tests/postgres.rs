@@ -5,6 +5,8 @@
 
 #[path = "postgres/blackhole.rs"]
 mod blackhole;
+#[path = "postgres/directives.rs"]
+mod directives;
 #[path = "postgres/leadership.rs"]
 mod leadership;
 #[path = "postgres/pooler.rs"]

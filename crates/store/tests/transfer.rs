@@ -11,6 +11,7 @@ use serde_json::json;
 use stargate_access::{Grant, NewToken, Tokens as _};
 use stargate_base::clock::ManualClock;
 use stargate_base::{Clock, Epoch};
+use stargate_directive::{Advance, Begin, Directives as _, Expected, Put};
 use stargate_queue::intake::{Claim, LinkFilter, LinkTurn, NewLink, Terms};
 use stargate_queue::leadership::overlaps;
 use stargate_queue::limits::Limit;
@@ -23,7 +24,7 @@ use stargate_store::sqlite::{self, Sqlite};
 use stargate_store::transfer::{Moved, Report, abort_move, move_to_postgres};
 use stargate_testkit::fixture::{LEASE, OTHER, WORK, claim_request, failed, retry_in, worker_spec};
 use stargate_testkit::postgres::Database;
-use stargate_testkit::{eventually, start_of_time};
+use stargate_testkit::{eventually, ingest, start_of_time};
 use tokio::task::JoinSet;
 
 const TARGET: &str = "postgres://somewhere/jobs";
@@ -270,6 +271,19 @@ async fn fill_tables(from: &Sqlite) {
     let events = from.record(push).await.unwrap();
     from.process(events[0]).await.unwrap();
     from.add(NewToken::issue("a", vec![Grant::EVERYTHING], None).unwrap().0).await.unwrap();
+    fill_directives(from).await;
+}
+
+/// The same for directives. What becomes of them is in `transfer_directives.rs`.
+async fn fill_directives(from: &Sqlite) {
+    let Begin::Begun { lease, .. } = from.run_begin(ingest::new_run("r1")).await.unwrap() else {
+        panic!("the lease is free")
+    };
+    let mut batch = ingest::batch(&lease, "b1", ingest::items(0..1, "a"), Advance::Still);
+    batch.rejects = vec![ingest::reject(json!("bad"), None)];
+    from.persist(batch).await.unwrap();
+    let put = ingest::put(&ingest::key("x"), Some(json!(1)), Expected::Absent, "q");
+    from.kv_put(Put { spec_ref: Some("why".to_owned()), ..put }).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,7 +107,7 @@ async fn repositories_pushes_hooks_and_tokens_are_moved() {
     let to = Arc::new(connect(database.url(), Clock::Manual(clock.clone())).await);
     let report = move_to_postgres(&from, &to, TARGET, |_| Ok(())).await.unwrap();
     let rows: Vec<(&str, u64)> =
-        report.tables.iter().rev().take(5).map(|moved| (moved.table, moved.rows)).collect();
+        report.tables.iter().rev().skip(7).take(5).map(|moved| (moved.table, moved.rows)).collect();
     let expected = [("token", 3), ("webhook_outbox", 2), ("webhook", 2), ("push_event", 2), ("repo", 2)];
     assert_eq!(rows, expected);
     assert_eq!(all_of(&from).await, all_of(to.as_ref()).await);

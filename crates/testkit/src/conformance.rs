@@ -19,6 +19,16 @@ pub mod delay;
 #[doc(hidden)]
 pub mod dependencies;
 #[doc(hidden)]
+pub mod directive_batches;
+#[doc(hidden)]
+pub mod directive_kept;
+#[doc(hidden)]
+pub mod directive_runs;
+#[doc(hidden)]
+pub mod directive_tables;
+#[doc(hidden)]
+pub mod directive_values;
+#[doc(hidden)]
 pub mod enqueue;
 #[doc(hidden)]
 pub mod events;
@@ -479,6 +489,84 @@ macro_rules! tables_conformance {
                 there_is_a_token_from_the_first_one_on,
                 a_token_is_good_for_what_it_allows_until_it_expires_by_the_stores_clock,
                 a_token_revoked_in_one_process_is_refused_in_another_and_its_use_is_noted,
+            ],
+        }
+    };
+}
+
+/// The same for what a store promises about directives; `open` gives a fresh [`Ingest`](crate::ingest::Ingest).
+#[macro_export]
+macro_rules! directive_conformance {
+    ($open:path) => {
+        $crate::queue_conformance! { @tests $open;
+            directive_values: [
+                a_value_reads_back_as_it_was_put,
+                a_write_that_expects_something_else_is_told_what_is_there,
+                of_racing_writers_with_the_same_expectation_one_is_stored,
+                a_version_goes_on_after_a_removal,
+                a_write_sent_again_is_stored_once,
+                a_value_whose_time_is_over_is_absent_for_everybody,
+                a_write_by_hand_leaves_a_row_in_the_audit,
+                values_are_listed_by_key_page_by_page,
+            ],
+            directive_runs: [
+                a_run_begins_with_the_lease_and_reads_back,
+                a_second_run_is_told_who_has_the_lease,
+                racing_runs_get_the_lease_once,
+                a_lease_that_ran_out_is_taken_and_its_run_has_failed,
+                a_run_that_is_taken_up_goes_on_as_it_was,
+                an_execution_that_was_replaced_writes_nothing_more,
+                a_run_that_has_ended_is_not_begun_again,
+                a_run_of_another_directive_is_not_taken_up,
+                a_run_without_a_name_is_refused,
+                a_beat_keeps_the_lease_and_what_the_run_says,
+                a_late_beat_is_told_that_the_lease_is_lost,
+                a_run_ends_once_and_gives_its_lease_back,
+                a_run_whose_lease_ran_out_may_end_while_nobody_took_it,
+                a_cancel_is_heard_by_beats_and_batches,
+                runs_are_listed_newest_first_page_by_page,
+                a_deposed_leader_begins_no_run_and_writes_no_batch,
+            ],
+            directive_batches: [
+                a_batch_writes_rows_cursor_and_counts,
+                what_is_unchanged_is_not_written,
+                what_changed_is_written_with_a_higher_version,
+                the_same_entity_of_another_tenant_or_directive_is_another_row,
+                a_batch_with_a_stale_cursor_leaves_nothing,
+                a_cursor_moved_by_hand_stops_the_run,
+                a_batch_sent_again_is_answered_as_it_was,
+                a_batch_of_a_run_that_is_not_there_is_refused,
+                a_batch_that_cannot_add_up_leaves_nothing,
+                a_batch_that_is_cut_off_leaves_all_or_nothing,
+                a_part_is_noted_and_forgotten_with_its_page,
+                the_last_page_is_noted_with_the_run,
+                a_batch_that_stands_still_moves_no_cursor,
+                a_replayed_batch_counts_only_what_it_changed,
+                rows_elsewhere_are_counted_as_they_are,
+                without_a_topic_nothing_is_announced,
+                a_batch_of_many_large_items_is_written,
+            ],
+            directive_tables: [
+                a_table_is_made_on_first_use_and_widened_when_columns_are_named,
+                every_type_of_column_is_kept,
+                a_table_that_was_not_made_for_directives_is_refused,
+                a_column_of_another_type_is_refused,
+                a_table_that_somebody_dropped_is_made_anew,
+                racing_directives_make_a_table_once,
+            ],
+            directive_kept: [
+                a_reject_is_kept_with_its_reason,
+                the_same_reject_is_kept_once_and_counted,
+                an_item_resolves_the_records_of_its_entity,
+                a_batch_resolves_the_records_it_names,
+                a_record_that_is_rejected_again_is_open_again,
+                quarantined_records_are_listed_newest_first_page_by_page,
+                a_record_is_resolved_once,
+                announcements_tell_what_changed_in_order,
+                announcements_are_given_page_by_page_past_those_that_fail,
+                an_announcement_arrives_once,
+                what_waits_is_told_by_topic_with_the_problem_of_the_oldest,
+                delivered_announcements_go_after_two_days,
             ],
         }
     };

@@ -14,6 +14,7 @@ mod environment;
 pub mod eventually;
 pub mod fixture;
 pub mod git;
+pub mod ingest;
 pub mod pgboss;
 pub mod postgres;
 pub mod process;
@@ -21,6 +22,7 @@ pub mod proxy;
 pub mod redis;
 pub mod s3;
 pub mod simulation;
+pub mod source_server;
 pub mod tables;
 
 pub use clock::{ManualClock, start_of_time};

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::account::is_root;
-use super::seaweedfs;
+use super::{seaweedfs, taps};
 use crate::process;
 
 /// Where Debian keeps the server's programs, one folder for each version.
@@ -90,7 +90,7 @@ fn missing() -> Vec<&'static str> {
     if process::find("openssl").is_none() {
         missing.push("openssl");
     }
-    if seaweedfs::pip_is_missing() {
+    if seaweedfs::pip_is_missing() || taps::pip_is_missing() {
         missing.push("python3-pip");
     }
     if process::find("npm").is_none() {

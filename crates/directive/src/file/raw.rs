@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 use toml::Spanned;
 
 pub(super) type Given<T> = Option<Spanned<T>>;
@@ -16,6 +17,7 @@ pub(super) struct Directive {
     pub(super) project: Spanned<String>,
     pub(super) spec_ref: Option<String>,
     pub(super) page_size: Given<u32>,
+    pub(super) concurrency: Given<u32>,
     pub(super) mode: Given<String>,
     pub(super) schedule: Given<String>,
     pub(super) time_zone: Given<String>,
@@ -46,6 +48,7 @@ pub(super) struct Source {
     // http
     pub(super) url: Given<String>,
     pub(super) records: Given<String>,
+    pub(super) total: Given<String>,
     pub(super) page_size_param: Given<String>,
     pub(super) pagination: Given<Pagination>,
     pub(super) rate_limit: Given<String>,
@@ -78,7 +81,7 @@ pub(super) struct Pagination {
     pub(super) kind: Spanned<String>,
     pub(super) param: Given<String>,
     pub(super) next: Given<String>,
-    pub(super) start: Option<u64>,
+    pub(super) start: Given<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,11 +96,25 @@ pub(super) struct Item {
 }
 
 /// `title = "/title"`, or a table.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 pub(super) enum Field {
     Place(String),
     Table(FieldTable),
+}
+
+/// By hand, because serde's untagged enums do not tell what is wrong with the one that was meant.
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(place) => Ok(Self::Place(place)),
+            table @ toml::Value::Table(_) => {
+                table.try_into().map(Self::Table).map_err(|error| D::Error::custom(error.message()))
+            }
+            _ => Err(D::Error::custom(
+                "must be a JSON pointer (\"/title\") or a table ({ from = \"/title\" })",
+            )),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -10,8 +10,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::clip::SSRF_BLOCKED;
 use crate::http::tests::serve_once;
-use crate::http::{HTTP_REJECTED, HTTP_UNAVAILABLE, HTTP_UNREACHABLE};
+use crate::http::{HTTP_REJECTED, HTTP_UNAVAILABLE, HTTP_UNREACHABLE, signature};
 
 /// Stands for a host of the internet.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

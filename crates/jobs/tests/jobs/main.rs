@@ -8,3 +8,4 @@ mod exec;
 mod fixture;
 mod http;
 mod purge;
+mod relay;

@@ -1,5 +1,6 @@
 //! Every setting with one value: its names, its meaning, its range. `docs/config.md` is generated from here.
 
+pub(super) mod directives;
 pub(super) mod git;
 pub(super) mod leader;
 pub(super) mod mirror;
@@ -47,6 +48,7 @@ pub(crate) fn described() -> Vec<Described> {
     all.extend(git::described());
     all.extend(mirror::described());
     all.extend(webhooks::described());
+    all.extend(directives::described());
     all
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct File {
     pub(crate) git: Git,
     pub(crate) mirror: Mirror,
     pub(crate) webhooks: Webhooks,
+    pub(crate) directives: Directives,
+    pub(crate) outbox: BTreeMap<Spanned<String>, Outbox>,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
     pub(crate) schedules: BTreeMap<Spanned<String>, Schedule>,
@@ -242,6 +244,25 @@ pub(crate) struct Webhooks {
     pub(crate) timeout: Given<Interval>,
     pub(crate) concurrency: Given<u64>,
     pub(crate) secrets: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+/// `[directives]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Directives {
+    pub(crate) dir: Given<PathBuf>,
+    pub(crate) queues: Given<Vec<String>>,
+    pub(crate) tenant_concurrency: Given<u64>,
+}
+
+/// `[outbox."TOPIC"]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Outbox {
+    pub(crate) url: Given<String>,
+    pub(crate) secret: Given<String>,
+    pub(crate) notify: Given<String>,
+    pub(crate) file: Given<PathBuf>,
 }
 
 /// A list, or one text with commas.

@@ -98,7 +98,7 @@ pub(crate) fn plans(
 }
 
 /// An address without the password it may hold (INV-8).
-fn without_credentials(address: &str) -> String {
+pub(super) fn without_credentials(address: &str) -> String {
     let Ok(mut url) = Url::parse(address) else { return "***".to_owned() };
     if url.password().is_some() && url.set_password(Some("***")).is_err() {
         return "***".to_owned();

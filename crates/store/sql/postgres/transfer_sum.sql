@@ -45,3 +45,42 @@ union all
 select 'token', count(*), coalesce(sum((extract(epoch from created_at) * 1000000)::bigint % 1000003 + coalesce((extract(epoch from expires_at) * 1000000)::bigint, 0) % 1000003
        + coalesce((extract(epoch from last_used_at) * 1000000)::bigint, 0) % 1000003 + coalesce((extract(epoch from revoked_at) * 1000000)::bigint, 0) % 1000003
        + octet_length(hash) + octet_length(id || name || grants::text)), 0)::bigint from stargate.token
+union all
+select 'kv', count(*), coalesce(sum(coalesce(version, 0) % 1000003
+       + coalesce((extract(epoch from expires_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce((extract(epoch from updated_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(coalesce(key, '') || coalesce(value::text, '') || coalesce(request_id, '') || coalesce(request_hash, '')
+       || coalesce(last_writer, '') || coalesce(purpose, '') || coalesce(spec_ref, ''))), 0)::bigint from stargate.kv
+union all
+select 'kv_override', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + coalesce(version, 0) % 1000003
+       + coalesce((extract(epoch from at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(coalesce(key, '') || coalesce(writer, '') || coalesce(spec_ref, '') || coalesce(before::text, '')
+       || coalesce(after::text, ''))), 0)::bigint from stargate.kv_override
+union all
+select 'directive_run', count(*), coalesce(sum(coalesce(pages, 0) % 1000003 + coalesce(created, 0) % 1000003 + coalesce(updated, 0) % 1000003
+       + coalesce(unchanged, 0) % 1000003 + coalesce(failed, 0) % 1000003 + cancel_asked::integer
+       + source_ended::integer + coalesce(batch_lease, 0) % 1000003 + coalesce(batch_created, 0) % 1000003
+       + coalesce(batch_updated, 0) % 1000003 + coalesce(batch_unchanged, 0) % 1000003
+       + coalesce(batch_failed, 0) % 1000003 + coalesce(batch_cursor, 0) % 1000003
+       + coalesce((extract(epoch from started_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce((extract(epoch from updated_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce((extract(epoch from ended_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(coalesce(id, '') || coalesce(directive, '') || coalesce(tenant_id, '') || coalesce(project_id, '')
+       || coalesce(engine, '') || coalesce(workflow_id, '') || coalesce(worker, '') || coalesce(lease_key, '')
+       || coalesce(outcome, '') || coalesce(cursor::text, '') || coalesce(beat::text, '')
+       || coalesce(error, '') || coalesce(batch_request, ''))), 0)::bigint from stargate.directive_run
+union all
+select 'directive_quarantine', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + coalesce(seen, 0) % 1000003
+       + coalesce((extract(epoch from created_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce((extract(epoch from resolved_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(coalesce(directive, '') || coalesce(tenant_id, '') || coalesce(project_id, '')
+       || coalesce(record_hash, '') || coalesce(run_id, '') || coalesce(record::text, '')
+       || coalesce(cause, '') || coalesce(reason, '') || coalesce(entity_id, ''))), 0)::bigint from stargate.directive_quarantine
+union all
+select 'directive_outbox', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + coalesce(attempts, 0) % 1000003
+       + coalesce((extract(epoch from created_at) * 1000000)::bigint, 0) % 1000003
+       + coalesce((extract(epoch from delivered_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(coalesce(topic, '') || coalesce(key, '') || coalesce(payload::text, '') || coalesce(problem, ''))), 0)::bigint from stargate.directive_outbox
+union all
+select 'directive_sink', count(*), coalesce(sum(coalesce((extract(epoch from created_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(coalesce(table_name, '') || coalesce(columns::text, ''))), 0)::bigint from stargate.directive_sink

@@ -20,3 +20,9 @@ union all select 'push_event', count(*) from push_event
 union all select 'webhook', count(*) from webhook
 union all select 'webhook_outbox', count(*) from webhook_outbox
 union all select 'token', count(*) from token
+union all select 'kv', count(*) from kv
+union all select 'kv_override', count(*) from kv_override
+union all select 'directive_run', count(*) from directive_run
+union all select 'directive_quarantine', count(*) from directive_quarantine
+union all select 'directive_outbox', count(*) from directive_outbox
+union all select 'directive_sink', count(*) from directive_sink

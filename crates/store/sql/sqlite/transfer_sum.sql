@@ -38,3 +38,36 @@ select 'webhook_outbox', count(*), coalesce(sum(id % 1000003 * 7 + event_id % 10
 union all
 select 'token', count(*), coalesce(sum(created_at % 1000003 + coalesce(expires_at, 0) % 1000003 + coalesce(last_used_at, 0) % 1000003
        + coalesce(revoked_at, 0) % 1000003 + length(hash) + length(cast(id || name || grants as blob))), 0) from token
+union all
+select 'kv', count(*), coalesce(sum(coalesce(version, 0) % 1000003 + coalesce(expires_at, 0) % 1000003 + coalesce(updated_at, 0) % 1000003
+       + length(cast(coalesce(key, '') || coalesce(value, '') || coalesce(request_id, '') || coalesce(request_hash, '')
+       || coalesce(last_writer, '') || coalesce(purpose, '') || coalesce(spec_ref, '') as blob))), 0) from kv
+union all
+select 'kv_override', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + coalesce(version, 0) % 1000003 + coalesce(at, 0) % 1000003
+       + length(cast(coalesce(key, '') || coalesce(writer, '') || coalesce(spec_ref, '') || coalesce(before, '')
+       || coalesce(after, '') as blob))), 0) from kv_override
+union all
+select 'directive_run', count(*), coalesce(sum(coalesce(pages, 0) % 1000003 + coalesce(created, 0) % 1000003 + coalesce(updated, 0) % 1000003
+       + coalesce(unchanged, 0) % 1000003 + coalesce(failed, 0) % 1000003 + coalesce(cancel_asked, 0) % 1000003
+       + coalesce(source_ended, 0) % 1000003 + coalesce(batch_lease, 0) % 1000003
+       + coalesce(batch_created, 0) % 1000003 + coalesce(batch_updated, 0) % 1000003
+       + coalesce(batch_unchanged, 0) % 1000003 + coalesce(batch_failed, 0) % 1000003
+       + coalesce(batch_cursor, 0) % 1000003 + coalesce(started_at, 0) % 1000003
+       + coalesce(updated_at, 0) % 1000003 + coalesce(ended_at, 0) % 1000003
+       + length(cast(coalesce(id, '') || coalesce(directive, '') || coalesce(tenant_id, '') || coalesce(project_id, '')
+       || coalesce(engine, '') || coalesce(workflow_id, '') || coalesce(worker, '') || coalesce(lease_key, '')
+       || coalesce(outcome, '') || coalesce(cursor, '') || coalesce(beat, '') || coalesce(error, '')
+       || coalesce(batch_request, '') as blob))), 0) from directive_run
+union all
+select 'directive_quarantine', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + coalesce(seen, 0) % 1000003 + coalesce(created_at, 0) % 1000003
+       + coalesce(resolved_at, 0) % 1000003
+       + length(cast(coalesce(directive, '') || coalesce(tenant_id, '') || coalesce(project_id, '')
+       || coalesce(record_hash, '') || coalesce(run_id, '') || coalesce(record, '') || coalesce(cause, '')
+       || coalesce(reason, '') || coalesce(entity_id, '') as blob))), 0) from directive_quarantine
+union all
+select 'directive_outbox', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + coalesce(attempts, 0) % 1000003 + coalesce(created_at, 0) % 1000003
+       + coalesce(delivered_at, 0) % 1000003
+       + length(cast(coalesce(topic, '') || coalesce(key, '') || coalesce(payload, '') || coalesce(problem, '') as blob))), 0) from directive_outbox
+union all
+select 'directive_sink', count(*), coalesce(sum(coalesce(created_at, 0) % 1000003
+       + length(cast(coalesce(table_name, '') || coalesce(columns, '') as blob))), 0) from directive_sink

@@ -4,6 +4,8 @@
 //! server connection. Prepared statements are kept for each connection; where a pooler loses them, statements are sent
 //! whole from then on.
 
+mod together;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +15,21 @@ use std::time::Duration;
 use stargate_base::{Backoff, Tasks};
 use stargate_queue::Result;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{self, TimedOut, transient, translate};
+pub(crate) use together::Ask;
 
 /// How long a statement may take before the connection counts as dead, unless the options say otherwise.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long making a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take to be left.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// After so much silence the kernel asks whether the server is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
@@ -47,6 +53,8 @@ pub(crate) enum Planning {
     Steady,
     /// For the values at hand.
     Fitted,
+    /// As the server does by itself: for statements and tables that are not ours.
+    Theirs,
 }
 
 /// Makes connections.
@@ -94,6 +102,7 @@ impl Connector {
         let ours = match planning {
             Planning::Steady => STEADY,
             Planning::Fitted => FITTED,
+            Planning::Theirs => "-c jit=off",
         };
         let options =
             config.get_options().map_or_else(|| ours.to_owned(), |theirs| format!("{ours} {theirs}"));
@@ -142,6 +151,15 @@ impl Connector {
         })
     }
 
+    /// A connection for one who keeps it.
+    pub(crate) async fn driven(&self) -> Result<Driven> {
+        let (client, driver) = match self.make().await? {
+            Made::Plain(client, driver) => (client, self.tasks.spawn(driver)),
+            Made::Tls(client, driver) => (client, self.tasks.spawn(driver)),
+        };
+        Ok(Driven { client: Some(client), driver })
+    }
+
     /// Makes a connection whose driver runs on the runtime of the caller.
     async fn open(&self) -> Result<Open> {
         let client = match self.make().await? {
@@ -154,7 +172,66 @@ impl Connector {
                 client
             }
         };
-        Ok(Open { client, statements: HashMap::new() })
+        Ok(Open { client, statements: HashMap::new(), texts: HashMap::new() })
+    }
+}
+
+/// Ends what a connection has asked for and nobody waits for any more.
+pub(crate) struct Cancel(CancelToken);
+
+impl Cancel {
+    /// Tells the server.
+    pub(crate) async fn send(self, connector: &Connector) {
+        let cancelling = async {
+            match &connector.tls {
+                None => self.0.cancel_query(NoTls).await,
+                Some(tls) => self.0.cancel_query(tls.clone()).await,
+            }
+        };
+        // A server that does not hear it has its own limit.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, cancelling).await;
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").finish_non_exhaustive()
+    }
+}
+
+/// A connection of its own, for one who keeps it. Dropped, it is cut.
+pub(crate) struct Driven {
+    client: Option<Client>,
+    driver: JoinHandle<Result<(), tokio_postgres::Error>>,
+}
+
+impl Driven {
+    /// Runs statements. The connection is closed once this says so.
+    pub(crate) fn client(&self) -> &Client {
+        self.client.as_ref().expect("only closing takes it away")
+    }
+
+    /// What ends a statement of it.
+    pub(crate) fn cancel(&self) -> Cancel {
+        Cancel(self.client().cancel_token())
+    }
+
+    /// Takes leave of the server, if that still listens.
+    pub(crate) async fn close(mut self) {
+        self.client = None;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, &mut self.driver).await;
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl fmt::Debug for Driven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driven").finish_non_exhaustive()
     }
 }
 
@@ -164,10 +241,19 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// An open connection and what is prepared on it, by the address of the statement's text.
+/// An open connection and what is prepared on it, by the address of the statement's text, or by the text.
 struct Open {
     client: Client,
     statements: HashMap<(usize, usize), Statement>,
+    texts: HashMap<String, Statement>,
+}
+
+impl Open {
+    /// Prepares everything anew.
+    fn forget(&mut self) {
+        self.statements.clear();
+        self.texts.clear();
+    }
 }
 
 /// The place of one connection.
@@ -293,14 +379,7 @@ impl Session<'_> {
                 self.run_within(patience, operation, sql, params).await?.map_err(|e| translate(operation, e))
             }
             Err(error) => {
-                if error::is_lost_statement(&error) {
-                    self.whole_from_now_on();
-                }
-                if error.code().is_some_and(|c| c.code() == "0A000")
-                    && let Some(open) = &mut self.place.open
-                {
-                    open.statements.clear();
-                }
+                self.learn(&error);
                 Err(translate(operation, error))
             }
             Ok(rows) => Ok(rows),
@@ -413,6 +492,18 @@ impl Session<'_> {
         open.client.query(&statement, &values).await
     }
 
+    /// What an error says about prepared statements: that there are none, or that their tables have changed.
+    fn learn(&mut self, error: &tokio_postgres::Error) {
+        if error::is_lost_statement(error) {
+            self.whole_from_now_on();
+        }
+        if error.code().is_some_and(|c| c.code() == "0A000")
+            && let Some(open) = &mut self.place.open
+        {
+            open.forget();
+        }
+    }
+
     fn whole_from_now_on(&mut self) {
         if !self.connector.unprepared.swap(true, Ordering::Relaxed) {
             tracing::info!(
@@ -420,7 +511,7 @@ impl Session<'_> {
             );
         }
         if let Some(open) = &mut self.place.open {
-            open.statements.clear();
+            open.forget();
         }
     }
 }

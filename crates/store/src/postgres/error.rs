@@ -90,6 +90,11 @@ pub(crate) fn again<T>(result: &Result<T>, tries: u32) -> bool {
     tries < COLLISIONS_MAX && result.as_ref().is_err_and(can_help)
 }
 
+/// The code with which the server refused.
+pub(crate) fn code(error: &Error) -> Option<&str> {
+    driver(error).and_then(tokio_postgres::Error::code).map(SqlState::code)
+}
+
 /// The driver's error, if it is one.
 fn driver(error: &Error) -> Option<&tokio_postgres::Error> {
     let Error::Store { source, .. } = error else { return None };

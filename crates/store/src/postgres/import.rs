@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stargate_directive::item::Table as Sink;
 use stargate_queue::Result;
 use tokio_postgres::types::Type;
 
-use super::connect::Session;
+use super::connect::{Ask, Session};
 use super::error::{fatal, transient};
-use super::{Postgres, sql};
+use super::{Postgres, sink, sql};
 use crate::sqlite::export::Counters;
 use crate::transfer::Table;
+use crate::transfer::sink::import_text;
 
 /// The key in `meta` that says where the jobs came from.
 const MOVED_FROM: &str = "moved_from";
@@ -95,6 +97,21 @@ impl Import<'_> {
         u64::try_from(count).map_err(|_| transient(OPERATION, "a negative count"))
     }
 
+    /// Makes a table that directives write to.
+    pub(crate) async fn sink(&mut self, table: &Sink) -> Result<()> {
+        sink::ensure(&mut self.s, sink::Registry::Own, None, table).await
+    }
+
+    /// Writes rows of a sink; answers how many.
+    pub(crate) async fn sink_rows(&mut self, table: &Sink, json: &str) -> Result<u64> {
+        const OPERATION: &str = "write the rows of a sink";
+        let text = import_text(table);
+        let asks = [Ask::new(&text, [(&json as _, Type::TEXT)])];
+        let answers = self.s.rows_together(OPERATION, &asks).await?;
+        let count: i64 = answers.first().and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
+        u64::try_from(count).map_err(|_| transient(OPERATION, "a negative count"))
+    }
+
     /// Has new numbers begin after the old ones.
     pub(crate) async fn counters(&mut self, counters: &Counters) -> Result<()> {
         let params = [
@@ -104,7 +121,9 @@ impl Import<'_> {
             (&counters.epoch as _, Type::INT8),
         ];
         self.s.rows("raise its counters", sql!("import_counters"), &params).await?;
-        self.s.rows("raise its counters", sql!("import_git_counters"), &[]).await.map(drop)
+        self.s.rows("raise its counters", sql!("import_git_counters"), &[]).await?;
+        let params = [(&counters.announcement as _, Type::INT8), (&counters.quarantined as _, Type::INT8)];
+        self.s.rows("raise its counters", sql!("import_directive_counters"), &params).await.map(drop)
     }
 
     /// Rows and a sum over the contents of each table that must arrive unchanged.
@@ -158,5 +177,11 @@ fn statement(table: Table) -> Statement {
         Table::Webhook => Plain(sql!("import_webhook")),
         Table::WebhookOutbox => Plain(sql!("import_webhook_outbox")),
         Table::Token => Plain(sql!("import_token")),
+        Table::Kv => Plain(sql!("import_kv")),
+        Table::KvOverride => Plain(sql!("import_kv_override")),
+        Table::DirectiveRun => Plain(sql!("import_directive_run")),
+        Table::DirectiveQuarantine => Plain(sql!("import_directive_quarantine")),
+        Table::DirectiveOutbox => Plain(sql!("import_directive_outbox")),
+        Table::DirectiveSink => Plain(sql!("import_directive_sink")),
     }
 }

@@ -37,6 +37,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "push_hole",
         sql: include_str!("../../migrations/postgres/0007_push_hole.sql"),
     },
+    Migration {
+        version: 8,
+        name: "directives",
+        sql: include_str!("../../migrations/postgres/0008_directives.sql"),
+    },
 ];
 
 /// The newest schema this program knows.

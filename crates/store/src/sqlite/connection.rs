@@ -13,8 +13,8 @@ use super::error::Step;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a checkpoint waits for readers: heartbeats wait behind it.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
-/// Statements kept compiled; more than there are files in `sql/sqlite`.
-const STATEMENTS: usize = 256;
+/// Statements kept compiled; more than there are files in `sql/sqlite`, and three for each of a few sinks.
+const STATEMENTS: usize = 320;
 
 /// Opens the connection that writes. Commits are durable when they return (INV-1): WAL with `synchronous=FULL`.
 pub(super) fn writing(path: &Path) -> Step<Connection> {

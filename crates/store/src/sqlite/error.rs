@@ -7,11 +7,11 @@ use stargate_base::ErrorClass;
 use stargate_queue::Error;
 
 /// The result of a step inside the store.
-pub(super) type Step<T> = Result<T, Failure>;
+pub(crate) type Step<T> = Result<T, Failure>;
 
 /// What a step inside the store can fail with: the driver's error, or an answer that is meant for the caller.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The driver's error; the operation's name is added where it leaves the store.
     Sql(Arc<rusqlite::Error>),
     /// An answer for the caller.
@@ -40,7 +40,7 @@ impl Failure {
     }
 
     /// The error as the caller sees it; `operation` follows "the store could not".
-    pub(super) fn into_error(self, operation: &'static str) -> Error {
+    pub(crate) fn into_error(self, operation: &'static str) -> Error {
         match self {
             Self::Answer(error) => error,
             Self::Sql(error) => translate(operation, error),

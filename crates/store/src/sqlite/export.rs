@@ -7,15 +7,16 @@
 use std::collections::HashMap;
 
 use rand::RngExt as _;
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _};
+use stargate_directive::item::Table as SinkTable;
 use stargate_queue::{Error, Result};
 
 use super::Sqlite;
 use super::error::Step;
 use super::session::{Session, sql};
 use super::writer::{MOVED_TO, Rank};
-use crate::transfer::Table;
+use crate::transfer::{Table, sink};
 
 /// The key in `meta` that says where a move stands.
 const MOVE: &str = "move";
@@ -54,6 +55,17 @@ pub(crate) struct Page {
     pub(crate) last: Key,
 }
 
+/// Some rows of a sink.
+#[derive(Debug)]
+pub(crate) struct SinkPage {
+    /// A JSON array.
+    pub(crate) json: String,
+    /// Rows in it.
+    pub(crate) rows: u64,
+    /// The number of the last row.
+    pub(crate) last: i64,
+}
+
 /// Where a page ends.
 pub(crate) type Key = [Value; 2];
 
@@ -70,6 +82,10 @@ pub(crate) struct Counters {
     pub(crate) vtime: i64,
     /// The epoch of the newest term of leadership; 0 before the first.
     pub(crate) epoch: i64,
+    /// The last announcement of a directive.
+    pub(crate) announcement: i64,
+    /// The last record that was kept aside.
+    pub(crate) quarantined: i64,
 }
 
 impl Sqlite {
@@ -187,6 +203,8 @@ impl Sqlite {
                         worker: row.get(2)?,
                         vtime: row.get(3)?,
                         epoch: row.get(4)?,
+                        announcement: row.get(5)?,
+                        quarantined: row.get(6)?,
                     })
                 })?)
             })
@@ -202,6 +220,16 @@ impl Sqlite {
                 Ok(rows.collect::<Result<_, _>>()?)
             })
             .await
+    }
+
+    /// The tables that directives write to, as they are here, with their rows.
+    pub(crate) async fn export_sinks(&self) -> Result<Vec<(SinkTable, u64)>> {
+        self.readers.read("list its sinks", |r| super::sink::all(r.conn)).await
+    }
+
+    /// The rows of a sink after a number.
+    pub(crate) async fn export_sink_page(&self, table: SinkTable, after: i64) -> Result<SinkPage> {
+        self.readers.read("read its rows", move |r| sink_page(r.conn, &table, after)).await
     }
 
     /// The rows after a key.
@@ -229,6 +257,38 @@ fn page(conn: &Connection, table: Table, after: Option<Key>) -> Step<Page> {
     Ok(page)
 }
 
+/// Each value as text: its column there knows how to read it.
+fn sink_page(conn: &Connection, table: &SinkTable, after: i64) -> Step<SinkPage> {
+    let mut page = SinkPage { json: String::from("["), rows: 0, last: after };
+    let mut select = conn.prepare(&sink::export_text(table))?;
+    let mut rows = select.query((after, PAGE_ROWS_MAX))?;
+    while page.json.len() < PAGE_BYTES_MAX
+        && let Some(row) = rows.next()?
+    {
+        page.last = row.get(0)?;
+        let mut object = serde_json::Map::new();
+        for (index, name) in sink::names(table).enumerate() {
+            object.insert(name.to_owned(), as_text(row.get_ref(index + 1)?));
+        }
+        if page.rows > 0 {
+            page.json.push(',');
+        }
+        page.json.push_str(&serde_json::Value::Object(object).to_string());
+        page.rows += 1;
+    }
+    page.json.push(']');
+    Ok(page)
+}
+
+fn as_text(value: ValueRef<'_>) -> serde_json::Value {
+    serde_json::Value::String(match value {
+        ValueRef::Null => return serde_json::Value::Null,
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(text) | ValueRef::Blob(text) => String::from_utf8_lossy(text).into_owned(),
+    })
+}
+
 fn statement(table: Table) -> &'static str {
     match table {
         Table::Kind => sql!("export_kind"),
@@ -251,6 +311,12 @@ fn statement(table: Table) -> &'static str {
         Table::Webhook => sql!("export_webhook"),
         Table::WebhookOutbox => sql!("export_webhook_outbox"),
         Table::Token => sql!("export_token"),
+        Table::Kv => sql!("export_kv"),
+        Table::KvOverride => sql!("export_kv_override"),
+        Table::DirectiveRun => sql!("export_directive_run"),
+        Table::DirectiveQuarantine => sql!("export_directive_quarantine"),
+        Table::DirectiveOutbox => sql!("export_directive_outbox"),
+        Table::DirectiveSink => sql!("export_directive_sink"),
     }
 }
 

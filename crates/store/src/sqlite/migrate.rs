@@ -36,6 +36,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "push_hole",
         sql: include_str!("../../migrations/sqlite/0007_push_hole.sql"),
     },
+    Migration {
+        version: 8,
+        name: "directives",
+        sql: include_str!("../../migrations/sqlite/0008_directives.sql"),
+    },
 ];
 
 /// The newest schema this program knows.

@@ -23,11 +23,17 @@ pub(crate) enum Table {
     Webhook,
     WebhookOutbox,
     Token,
+    Kv,
+    KvOverride,
+    DirectiveRun,
+    DirectiveQuarantine,
+    DirectiveOutbox,
+    DirectiveSink,
 }
 
 impl Table {
     /// In the order in which they are moved: what others refer to comes first.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Kind,
         Self::Lane,
         Self::Worker,
@@ -48,6 +54,12 @@ impl Table {
         Self::Webhook,
         Self::WebhookOutbox,
         Self::Token,
+        Self::Kv,
+        Self::KvOverride,
+        Self::DirectiveRun,
+        Self::DirectiveQuarantine,
+        Self::DirectiveOutbox,
+        Self::DirectiveSink,
     ];
 
     /// Its name in both stores.
@@ -73,6 +85,12 @@ impl Table {
             Self::Webhook => "webhook",
             Self::WebhookOutbox => "webhook_outbox",
             Self::Token => "token",
+            Self::Kv => "kv",
+            Self::KvOverride => "kv_override",
+            Self::DirectiveRun => "directive_run",
+            Self::DirectiveQuarantine => "directive_quarantine",
+            Self::DirectiveOutbox => "directive_outbox",
+            Self::DirectiveSink => "directive_sink",
         }
     }
 }

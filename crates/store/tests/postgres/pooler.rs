@@ -16,7 +16,7 @@ use crate::{PATIENCE, at, claim, connect, database, done, host_port, new, reques
 const URL_VARIABLE: &str = "STARGATE_TEST_PGBOUNCER_URL";
 
 /// The database, through the pooler.
-fn pooled(database: &Database) -> String {
+pub(crate) fn pooled(database: &Database) -> String {
     let pooler = std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
         panic!("no PgBouncer for tests: run `cargo xtask test`, or `cargo xtask services` and export what it prints")
     });

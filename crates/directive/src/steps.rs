@@ -1,0 +1,375 @@
+//! The seven steps, written once. An engine calls [`execute`] and does what its answer says.
+
+mod again;
+mod ahead;
+mod ending;
+mod heart;
+mod persist;
+mod say;
+mod trouble;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stargate_base::{ErrorClass, Tasks};
+use tokio_util::sync::CancellationToken;
+
+pub use self::again::{Retried, retry_quarantined};
+use self::ahead::{Ahead, Reading};
+use self::ending::given_up;
+pub use self::ending::{CONFLICT_EXHAUSTED, end_abandoned};
+use self::heart::{BEATS_PER_LEASE, Halt, Heart};
+use self::say::{Who, millis, say};
+pub use self::trouble::Trouble;
+use crate::cursor::{Cursor, Partial, Pointer};
+use crate::file::Directive;
+use crate::item::Table;
+use crate::kv::{Entry, Expected, Keys};
+use crate::metrics;
+use crate::pace::Pace;
+use crate::retry::{Failures, Next};
+use crate::run::{Begin, Lease, NewRun, Outcome, Run, RunId, Step};
+use crate::source::{ForeignSink, Sources};
+use crate::store::SharedDirectives;
+use crate::transform::Mapping;
+
+/// Another run of the directive goes on.
+pub const RUN_HELD: &str = "RUN_HELD";
+/// What lies at the cursor's key is none.
+pub const CURSOR_CORRUPT: &str = "CURSOR_CORRUPT";
+/// The run took longer than its directive allows.
+pub const DEADLINE_EXCEEDED: &str = "DEADLINE_EXCEEDED";
+
+/// Is told of every step, when it has been taken: for tests that end or stop the process right there.
+pub trait Watch: Send + Sync + std::fmt::Debug {
+    /// The step has been taken. Of `Persist` it is told before, when all is ready to be written.
+    fn reached(&self, step: Step);
+}
+
+/// What an execution needs.
+#[derive(Debug)]
+pub struct Assignment {
+    /// The directive.
+    pub directive: Arc<Directive>,
+    /// How its records become items.
+    pub mapping: Arc<Mapping>,
+    /// Where it writes.
+    pub store: SharedDirectives,
+    /// Where it reads.
+    pub sources: Arc<dyn Sources>,
+    /// The run, the same at each execution of it.
+    pub run: RunId,
+    /// The job or workflow.
+    pub workflow_id: String,
+    /// `embedded` or `temporal`.
+    pub engine: &'static str,
+    /// Who executes it.
+    pub worker: String,
+    /// Which execution of the run it is, from 1: what keeps a run from beginning is counted by it.
+    pub attempt: u32,
+    /// Owns what runs beside it: the heartbeat, and what reads ahead.
+    pub tasks: Tasks,
+    /// Who is told of every step, if anybody is.
+    pub watch: Option<Arc<dyn Watch>>,
+    /// Whether this is the last time the engine will call: what would wait fails instead.
+    pub is_last_try: bool,
+}
+
+/// What becomes of a run after an execution of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// It ended, and that is recorded.
+    Finished(Box<Run>),
+    /// It failed, and that is recorded.
+    Failed(Trouble),
+    /// It is to be executed again after a while.
+    Wait {
+        /// How long.
+        after: Duration,
+        /// Why.
+        trouble: Trouble,
+    },
+    /// Another run of the directive goes on.
+    Held {
+        /// Which.
+        run: RunId,
+        /// Until it ended: what to do in the meantime, if the run is not just left out.
+        otherwise: Box<Ended>,
+    },
+    /// It was told to stop and is to be executed again, by whom ever.
+    Stopped,
+}
+
+/// Whether stopping is meant for the run and not only for this execution of it.
+pub type IsCancel = dyn Fn() -> bool + Send + Sync;
+
+/// Executes a run from where it stands to its end, or to what keeps it from going on.
+///
+/// When `stopping` is cancelled, `is_cancel` is asked whether that is meant for the run itself; otherwise it is taken up
+/// by the next execution.
+pub async fn execute(assignment: Assignment, stopping: &CancellationToken, is_cancel: &IsCancel) -> Ended {
+    let execution = match acquire_context(assignment).await {
+        Ok(execution) => execution,
+        Err(early) => return early,
+    };
+    execution.run(stopping, is_cancel).await
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Position {
+    /// As it is kept; `None` if there is none.
+    pub(crate) cursor: Option<Cursor>,
+    expected: Expected,
+    /// Where the source goes on.
+    pointer: Pointer,
+    processed: u64,
+    pub(crate) checksum: String,
+    pub(crate) partial: Option<Partial>,
+}
+
+struct Execution {
+    given: Assignment,
+    who: Who,
+    keys: Keys,
+    lease: Lease,
+    run: Run,
+    heart: Heart,
+    table: Arc<Table>,
+    position: Position,
+    sink: Option<Box<dyn ForeignSink>>,
+}
+
+/// Why the pages ended before the source did.
+enum Broken {
+    Trouble(Trouble),
+    Halted,
+}
+
+impl<T: Into<Trouble>> From<T> for Broken {
+    fn from(trouble: T) -> Self {
+        Self::Trouble(trouble.into())
+    }
+}
+
+/// Step 1: the directive is known, its run is entered and the lease taken.
+async fn acquire_context(given: Assignment) -> Result<Execution, Ended> {
+    let directive = &given.directive;
+    let who = Who {
+        directive: directive.name.clone(),
+        workflow_id: given.workflow_id.clone(),
+        run_id: given.run.to_string(),
+        tenant: directive.tenant.clone(),
+        project: directive.project.clone(),
+    };
+    let heartbeat = directive.heartbeat;
+    say!(
+        INFO,
+        who,
+        None,
+        step = Step::AcquireContext.as_str(),
+        engine = given.engine,
+        source = directive.source.kind(),
+        spec_ref = directive.spec_ref,
+        "acquiring context"
+    );
+    let begun = async {
+        let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
+        let new = NewRun {
+            id: given.run.clone(),
+            directive: directive.name.clone(),
+            tenant: directive.tenant.clone(),
+            project: directive.project.clone(),
+            engine: given.engine.to_owned(),
+            workflow_id: given.workflow_id.clone(),
+            worker: given.worker.clone(),
+            lease: keys.run.clone(),
+            lease_for: heartbeat * BEATS_PER_LEASE,
+        };
+        Ok::<_, stargate_queue::Error>((keys, given.store.run_begin(new).await?))
+    };
+    let (keys, begun) = begun.await.map_err(|error| not_begun(&given, &who, error.into()))?;
+    match begun {
+        Begin::Begun { lease, run } => {
+            reached(given.watch.as_deref(), Step::AcquireContext);
+            let heart =
+                Heart::start(&given.tasks, given.store.clone(), lease.clone(), heartbeat, run.beat.clone());
+            let table = Arc::new(directive.sink.table.clone());
+            let position = Position {
+                cursor: None,
+                expected: Expected::Absent,
+                pointer: Pointer::Null,
+                processed: 0,
+                checksum: String::new(),
+                partial: None,
+            };
+            Ok(Execution { given, who, keys, lease, run: *run, heart, table, position, sink: None })
+        }
+        Begin::Held { run, worker, until } => {
+            let message = format!("run {run} of this directive goes on at {worker}, until {until} at least");
+            let trouble = Trouble::new(ErrorClass::Conflict, RUN_HELD, message);
+            metrics::conflict();
+            Err(Ended::Held { run, otherwise: Box::new(not_begun(&given, &who, trouble)) })
+        }
+    }
+}
+
+fn reached(watch: Option<&dyn Watch>, step: Step) {
+    if let Some(watch) = watch {
+        watch.reached(step);
+    }
+}
+
+/// What is known of failures before is how often the run was tried.
+fn not_begun(given: &Assignment, who: &Who, trouble: Trouble) -> Ended {
+    let before = given.attempt.saturating_sub(1);
+    let mut failures = Failures { transient: before, conflict: before };
+    match failures.count(&given.directive.retry, trouble.class, None) {
+        Next::Retry(after) => {
+            say!(WARN, who, None, error_class = %trouble.class, code = trouble.code, message = trouble.message,
+                delay_ms = millis(after), "the run cannot begin yet");
+            Ended::Wait { after, trouble }
+        }
+        Next::GiveUp(why) => {
+            let trouble = given_up(why, trouble);
+            say!(ERROR, who, None, severity = "FATAL", error_class = %trouble.class, code = trouble.code,
+                message = trouble.message, "the run cannot begin");
+            Ended::Failed(trouble)
+        }
+    }
+}
+
+impl Execution {
+    async fn run(mut self, stopping: &CancellationToken, is_cancel: &IsCancel) -> Ended {
+        if self.run.cancel_asked {
+            self.heart.stop_for(Halt::Cancelled);
+        }
+        let worked = self.work(stopping).await;
+        if stopping.is_cancelled() && is_cancel() {
+            self.heart.stop_for(Halt::Cancelled);
+        }
+        match (worked, self.heart.halt()) {
+            (_, Some(Halt::Lost)) => self.lost(),
+            (Ok(()), _) => self.finalize(Outcome::Succeeded, None).await,
+            (Err(_), Some(Halt::Cancelled)) => self.finalize(Outcome::Cancelled, None).await,
+            (Err(Broken::Halted), None) => {
+                let cursor = self.position.cursor.as_ref();
+                say!(INFO, self.who, cursor, "stopped; the run is taken up where its cursor is");
+                Ended::Stopped
+            }
+            (Err(Broken::Trouble(trouble)), None) => self.after(trouble).await,
+        }
+    }
+
+    /// From the cursor to the end of the source.
+    async fn work(&mut self, stopping: &CancellationToken) -> Result<(), Broken> {
+        self.resolve_cursor().await?;
+        if self.run.source_ended {
+            return Ok(());
+        }
+        self.check_deadline()?;
+        self.say(Step::FetchSourceData);
+        let halted = self.heart.halted().clone();
+        let directive = self.given.directive.clone();
+        let opened = async {
+            self.sink = self.given.sources.sink(&directive).await?;
+            self.given.sources.open(&directive, &self.position.pointer).await
+        };
+        let feed = tokio::select! {
+            () = stopping.cancelled() => return Err(Broken::Halted),
+            () = halted.cancelled() => return Err(Broken::Halted),
+            feed = opened => feed?,
+        };
+        let pace = Pace::resumed(directive.page_size, self.heart.beat().page_size);
+        let mapping = self.given.mapping.clone();
+        let watch = self.given.watch.clone();
+        let reading = Reading { feed, mapping, pace, concurrency: directive.concurrency as usize, watch };
+        let mut ahead = Ahead::start(&self.given.tasks, reading, self.who.clone(), &self.position);
+        let worked = self.pages(&mut ahead, stopping).await;
+        ahead.close().await;
+        worked
+    }
+
+    async fn pages(&mut self, ahead: &mut Ahead, stopping: &CancellationToken) -> Result<(), Broken> {
+        let halted = self.heart.halted().clone();
+        loop {
+            // A batch that is being written is never given up half-way; only waiting for the next one is.
+            let next = tokio::select! {
+                biased;
+                () = stopping.cancelled() => return Err(Broken::Halted),
+                () = halted.cancelled() => return Err(Broken::Halted),
+                next = ahead.next() => next,
+            };
+            let Some(piece) = next else {
+                let message = "the source was closed before its end";
+                let trouble = Trouble::new(ErrorClass::RetryableTransient, "SOURCE_UNREACHABLE", message);
+                return Err(Broken::Trouble(trouble));
+            };
+            if self.persist(piece?).await? {
+                return Ok(());
+            }
+            self.check_deadline()?;
+        }
+    }
+
+    /// Step 2: where the run goes on.
+    async fn resolve_cursor(&mut self) -> Result<(), Trouble> {
+        let store = &self.given.store;
+        let cursor = store.kv_get(&self.keys.cursor).await?;
+        let partial = store.kv_get(&self.keys.partial).await?;
+        self.position = resolve(cursor, partial)?;
+        let Position { cursor, partial, .. } = &self.position;
+        say!(
+            INFO,
+            self.who,
+            cursor.as_ref(),
+            step = Step::ResolveCursor.as_str(),
+            partial = partial.map(|partial| partial.accounted),
+            "resolved the cursor"
+        );
+        reached(self.given.watch.as_deref(), Step::ResolveCursor);
+        Ok(())
+    }
+
+    fn check_deadline(&self) -> Result<(), Trouble> {
+        let Some(deadline) = self.given.directive.deadline else { return Ok(()) };
+        let age = self.run.updated_at.duration_since(self.run.started_at);
+        let age = Duration::try_from(age).unwrap_or_default() + self.heart.age();
+        if age <= deadline {
+            return Ok(());
+        }
+        let message = format!("the run goes on for {age:?}; its directive allows {deadline:?}");
+        Err(Trouble::new(ErrorClass::Fatal, DEADLINE_EXCEEDED, message))
+    }
+
+    fn say(&self, step: Step) {
+        self.heart.say(|beat| beat.step = Some(step));
+    }
+}
+
+/// Where a run goes on, by what is kept. Something that is no cursor needs an operator: to begin anew instead would
+/// ingest everything again.
+fn resolve(cursor: Option<Entry>, partial: Option<Entry>) -> Result<Position, Trouble> {
+    let corrupt = |entry: &Entry, error: serde_json::Error| {
+        let message = format!(
+            "the value at {} is not what a run can go on with ({error}); set it with 'stargate directive cursor set'",
+            entry.key
+        );
+        Trouble::new(ErrorClass::Fatal, CURSOR_CORRUPT, message)
+    };
+    let expected = cursor.as_ref().map_or(Expected::Absent, |entry| Expected::Version(entry.version));
+    let read =
+        |entry: &Entry| serde_json::from_str::<Cursor>(entry.value.get()).map_err(|e| corrupt(entry, e));
+    let cursor = cursor.as_ref().map(read).transpose()?;
+    let read =
+        |entry: &Entry| serde_json::from_str::<Partial>(entry.value.get()).map_err(|e| corrupt(entry, e));
+    let partial = partial.as_ref().map(read).transpose()?;
+    // At the beginning of the source nothing has been processed yet, whatever a run before came to.
+    let (pointer, processed, checksum) = match &cursor {
+        Some(cursor) if !cursor.source_pointer.is_null() => {
+            (cursor.source_pointer.clone(), cursor.processed_count, cursor.checksum.clone())
+        }
+        _ => (Pointer::Null, 0, String::new()),
+    };
+    Ok(Position { cursor, expected, pointer, processed, checksum, partial })
+}

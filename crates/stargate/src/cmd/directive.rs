@@ -1,0 +1,98 @@
+//! `stargate directive …`: what directives there are and whether they are right.
+
+mod cancel;
+mod check;
+mod cursor;
+mod list;
+mod quarantine;
+mod run;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use stargate_base::ErrorClass;
+use stargate_directive::file;
+use stargate_directive::steps::Trouble;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+use crate::run::App;
+
+/// `directive …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum DirectiveCommand {
+    /// Check directives; exits 1 if one is wrong, so that it can gate a change
+    Check(Check),
+    /// List directives with where their records come from and go to
+    List,
+    /// Show a directive with its cursor and its runs
+    Show(show::Show),
+    /// Run a directive and wait for its end
+    Run(run::Run),
+    /// End a run where its cursor is
+    Cancel(cancel::Cancel),
+    /// Where a directive stands, and moving it by hand
+    #[command(subcommand)]
+    Cursor(cursor::CursorCommand),
+    /// Records that could not become items
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
+    /// Print the JSON Schema of a directive's file, for editors
+    #[command(after_help = "Example:\n  stargate directive schema > directive.schema.json")]
+    Schema,
+}
+
+/// `directive check`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stargate directive check
+  stargate directive check directives/issues.toml
+  stargate directive check --json directives | jq '.problems[]'
+
+Problems are printed one a line as FILE:LINE:COLUMN: what is wrong. Variables of the
+environment that are not set here are a warning: they may be set where the workers run.")]
+pub(crate) struct Check {
+    /// Files, or directories of them [default: directives.dir]
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+impl DirectiveCommand {
+    /// Runs the command.
+    pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        match self {
+            Self::Check(check) => check::run(&check.paths, app),
+            Self::List => list::run(app),
+            Self::Show(show) => show.run(app).await,
+            Self::Run(run) => run.run(app).await,
+            Self::Cancel(cancel) => cancel.run(app).await,
+            Self::Cursor(cursor) => cursor.run(app).await,
+            Self::Quarantine(quarantine) => quarantine.run(app).await,
+            Self::Schema => {
+                schema(app.out);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Prints the JSON Schema. Needs no settings.
+pub(crate) fn schema(out: Output) {
+    out.raw(file::SCHEMA.as_bytes());
+}
+
+/// What was found, or why not, as a command fails.
+fn found<T>(found: Result<T, Trouble>) -> Result<T> {
+    found.map_err(failed)
+}
+
+fn failed(trouble: Trouble) -> Failure {
+    let exit = match (trouble.code.as_str(), trouble.class) {
+        ("DIRECTIVE_MISSING", _) => Exit::NotFound,
+        (_, ErrorClass::Conflict) => Exit::Conflict,
+        _ => Exit::Input,
+    };
+    Failure::new(exit, &trouble.code, trouble.message)
+}

@@ -1,0 +1,88 @@
+//! `stargate directive cancel`: ends a run where its cursor is.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use stargate_directive::steps;
+use stargate_directive::{End, Outcome, Run, RunId};
+use stargate_queue::store::Cancelled;
+use stargate_queue::{Error, JobId};
+
+use crate::assemble::{self, Migrate, Stores};
+use crate::directing::view::RunView;
+use crate::failure::{Exit, Failure, Result};
+use crate::output;
+use crate::run::App;
+
+/// How long a run may take to end: what it is writing is written, and a tap gets a few seconds to end.
+const ENDED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// `directive cancel`
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// The directive
+    name: String,
+}
+
+impl Cancel {
+    /// Asks, and waits until it has ended.
+    pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let runs = stores.directives.runs(Some(&self.name), None, 50).await?;
+        let Some(run) = runs.into_iter().find(|run| run.outcome.is_none()) else {
+            return Err(Failure::new(
+                Exit::NotFound,
+                "NOT_FOUND",
+                format!("no run of {} goes on", self.name),
+            )
+            .help(format!("'stargate directive show {}' lists those that ended", self.name)));
+        };
+        stores.directives.run_cancel(&run.id).await?;
+        if !is_executed(&stores, &run).await? {
+            let end = End { outcome: Outcome::Cancelled, error: None };
+            steps::end_abandoned(&stores.directives, &run, end).await?;
+        }
+        let run = ended(&stores, &run.id).await?;
+        match app.out.json {
+            true => app.out.json(&RunView::from(&run)),
+            false => {
+                let outcome = run.outcome.map_or("goes on", |outcome| outcome.as_str());
+                app.out.line(format!(
+                    "run {} {outcome} after {} pages, {} items; its cursor is kept",
+                    run.id,
+                    output::grouped(run.pages),
+                    output::grouped(run.counts.total())
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks the job of a run to end; false if nobody executes it now.
+async fn is_executed(stores: &Stores, run: &Run) -> Result<bool> {
+    let Ok(job) = run.id.0.parse::<JobId>() else { return Ok(true) };
+    match stores.jobs.cancel(job).await {
+        Ok(Cancelled::Requested) => Ok(true),
+        Ok(Cancelled::Ended) | Err(Error::NotFound { .. } | Error::WrongState { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn ended(stores: &Stores, id: &RunId) -> Result<Run> {
+    let started = Instant::now();
+    loop {
+        let run = stores.directives.run(id).await?;
+        let run = run.ok_or_else(|| Error::NotFound { what: "run", name: id.to_string() })?;
+        if run.outcome.is_some() {
+            return Ok(run);
+        }
+        if started.elapsed() > ENDED_WITHIN {
+            let message = format!("run {id} was asked to end and has not yet");
+            return Err(Failure::new(Exit::TimedOut, "TIMED_OUT", message)
+                .help("its worker may be away; the run ends when another takes it up"));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,123 @@
+//! `stargate directive list`: the directives of the configuration's directory.
+
+use std::path::Path;
+
+use comfy_table::{Cell, Color};
+use serde::Serialize;
+use stargate_directive::file::{self, Directive, Problem};
+
+use crate::config::directives::Directives;
+use crate::failure::{Failure, Result};
+use crate::output::{self, Output};
+use crate::run::App;
+
+/// The stable fields of `--json`. Of a file that is wrong only its name, its path and its first problem are known.
+#[derive(Debug, Default, Serialize)]
+struct DirectiveView {
+    name: String,
+    queue: Option<String>,
+    tenant: Option<String>,
+    project: Option<String>,
+    source: Option<&'static str>,
+    schedule: Option<String>,
+    time_zone: Option<String>,
+    table: Option<String>,
+    outbox: Option<String>,
+    delivered_to: Option<String>,
+    path: String,
+    problem: Option<String>,
+}
+
+/// Lists them in the order of their names.
+pub(super) fn run(app: &App) -> Result<()> {
+    let settings = &app.settings.directives;
+    let dir = &settings.dir;
+    let files = match file::files(dir) {
+        Ok(files) => files,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            return Err(Failure::io(format!("cannot read the directory {}", dir.display()), &error));
+        }
+    };
+    let views: Vec<DirectiveView> = files
+        .iter()
+        .map(|path| match file::read(path, &settings.queues) {
+            Ok(directive) => view(directive, settings),
+            Err(problems) => wrong(path, &problems),
+        })
+        .collect();
+    match app.out.json {
+        true => app.out.json(&views),
+        false => print(&views, dir, app.out),
+    }
+    Ok(())
+}
+
+fn view(directive: Directive, settings: &Directives) -> DirectiveView {
+    let topic = directive.sink.outbox;
+    let plan = settings.outbox.iter().find(|plan| Some(&plan.topic) == topic.as_ref());
+    let (schedule, time_zone) =
+        directive.schedule.map(|schedule| (schedule.cron, schedule.time_zone)).unzip();
+    DirectiveView {
+        name: directive.name,
+        queue: Some(directive.queue),
+        tenant: Some(directive.tenant),
+        project: Some(directive.project),
+        source: Some(directive.source.kind()),
+        schedule,
+        time_zone,
+        table: Some(directive.sink.table.name),
+        delivered_to: plan.map(|plan| plan.to.to_string()),
+        outbox: topic,
+        path: directive.path.display().to_string(),
+        problem: None,
+    }
+}
+
+fn wrong(path: &Path, problems: &[Problem]) -> DirectiveView {
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    DirectiveView {
+        name,
+        path: path.display().to_string(),
+        problem: problems.first().map(ToString::to_string),
+        ..DirectiveView::default()
+    }
+}
+
+fn print(views: &[DirectiveView], dir: &Path, out: Output) {
+    let mut table =
+        output::table(&["directive", "queue", "tenant/project", "source", "schedule", "table", "outbox"]);
+    for view in views.iter().filter(|view| view.problem.is_none()) {
+        let text = |text: &Option<String>| Cell::new(text.as_deref().unwrap_or("-"));
+        let owner = [&view.tenant, &view.project].map(|part| part.as_deref().unwrap_or("-")).join("/");
+        let schedule = match (&view.schedule, view.time_zone.as_deref()) {
+            (Some(cron), Some(zone)) if zone != "UTC" => Cell::new(format!("{cron} ({zone})")),
+            (schedule, _) => text(schedule),
+        };
+        let source = Cell::new(view.source.unwrap_or("-"));
+        let name = Cell::new(&view.name).fg(Color::Cyan);
+        table.add_row(vec![
+            name,
+            text(&view.queue),
+            Cell::new(owner),
+            source,
+            schedule,
+            text(&view.table),
+            text(&view.outbox),
+        ]);
+    }
+    if views.is_empty() {
+        out.note(output::dim(format!(
+            "no directives in {}; a directive is a file NAME.toml there",
+            dir.display()
+        )));
+    } else if !table.is_empty() {
+        out.table(&table, "");
+    }
+    for problem in views.iter().filter_map(|view| view.problem.as_deref()) {
+        out.note(problem);
+    }
+    if views.iter().any(|view| view.problem.is_some()) {
+        out.note("'stargate directive check' tells all that is wrong");
+    }
+}

@@ -1,0 +1,120 @@
+//! `stargate directive show`: a directive with its cursor and its runs.
+
+use clap::Args;
+use comfy_table::{Cell, Color};
+use jiff::Timestamp;
+use stargate_directive::file::Directive;
+use stargate_directive::kv::Keys;
+use stargate_directive::{Cursor, Outcome, Run};
+
+use super::{found, quarantine};
+use crate::assemble::{self, Migrate};
+use crate::directing::Catalogue;
+use crate::directing::view::RunView;
+use crate::failure::Result;
+use crate::output::{self, Output};
+use crate::run::App;
+
+/// `directive show`
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The directive
+    name: String,
+    /// How many runs to show
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+}
+
+impl Show {
+    /// Reads and prints.
+    pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        let directive = found(Catalogue::of(&app.settings).find(&self.name))?;
+        let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
+        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let store = stores.directives.as_ref();
+        let runs = store.runs(Some(&self.name), None, self.runs).await?;
+        let cursor = store.kv_get(&keys.cursor).await?;
+        let partial = store.kv_get(&keys.partial).await?;
+        let quarantined = quarantine::waiting(store, &self.name).await?;
+        let now = stores.jobs.now().await?;
+        if app.out.json {
+            app.out.json(&serde_json::json!({
+                "name": directive.name,
+                "queue": directive.queue,
+                "tenant_id": directive.tenant,
+                "project_id": directive.project,
+                "source": directive.source.kind(),
+                "table": directive.sink.table.name,
+                "outbox": directive.sink.outbox,
+                "cursor": cursor.as_ref().map(|entry| &*entry.value),
+                "cursor_version": cursor.as_ref().map(|entry| entry.version),
+                "cursor_updated_at": cursor.as_ref().map(|entry| entry.updated_at),
+                "partial": partial.as_ref().map(|entry| &*entry.value),
+                "quarantined": quarantined,
+                "runs": runs.iter().map(RunView::from).collect::<Vec<_>>(),
+            }));
+            return Ok(());
+        }
+        head(&directive, app.out);
+        match cursor
+            .as_ref()
+            .and_then(|entry| Some((entry, serde_json::from_str::<Cursor>(entry.value.get()).ok()?)))
+        {
+            Some((entry, cursor)) => app.out.line(format!(
+                "cursor     {} · {} processed · version {} · {}",
+                cursor.source_pointer,
+                output::grouped(cursor.processed_count),
+                entry.version,
+                output::when(entry.updated_at, now)
+            )),
+            None => app.out.line("cursor     none yet"),
+        }
+        if let Some(partial) = partial {
+            app.out.line(format!("beyond it  {}", partial.value));
+        }
+        app.out.line(format!("quarantine {quarantined} waiting"));
+        app.out.line("");
+        list(&runs, now, app.out);
+        Ok(())
+    }
+}
+
+fn head(directive: &Directive, out: Output) {
+    out.line(format!("{}  {}/{}", output::bold(&directive.name), directive.tenant, directive.project));
+    out.line(format!("file       {}", directive.path.display()));
+    out.line(format!("queue      {}", directive.queue));
+    out.line(format!("source     {}, pages of {}", directive.source.kind(), directive.page_size));
+    let outbox =
+        directive.sink.outbox.as_ref().map(|topic| format!(", announced as {topic}")).unwrap_or_default();
+    out.line(format!("sink       table {}{outbox}", directive.sink.table.name));
+    if let Some(schedule) = &directive.schedule {
+        out.line(format!("schedule   {} ({})", schedule.cron, schedule.time_zone));
+    }
+}
+
+fn list(runs: &[Run], now: Timestamp, out: Output) {
+    let columns = ["run", "", "began", "pages", "created", "updated", "unchanged", "quarantined", "error"];
+    let mut table = output::table(&columns);
+    for run in runs {
+        let (word, colour) = match run.outcome {
+            None => ("running", Color::Yellow),
+            Some(outcome @ Outcome::Succeeded) => (outcome.as_str(), Color::Green),
+            Some(outcome @ Outcome::Failed) => (outcome.as_str(), Color::Red),
+            Some(outcome @ Outcome::Cancelled) => (outcome.as_str(), Color::DarkGrey),
+        };
+        let waiting = run.beat.waiting_for.as_ref().filter(|_| run.outcome.is_none());
+        let waiting = waiting.map(|reason| format!("waits: {reason}"));
+        table.add_row(vec![
+            Cell::new(&run.id),
+            Cell::new(word).fg(colour),
+            Cell::new(output::when(run.started_at, now)),
+            Cell::new(run.pages),
+            Cell::new(run.counts.created),
+            Cell::new(run.counts.updated),
+            Cell::new(run.counts.unchanged),
+            Cell::new(run.counts.failed),
+            Cell::new(run.error.clone().or(waiting).unwrap_or_default()),
+        ]);
+    }
+    out.table(&table, "no runs yet; 'stargate directive run NAME' begins one");
+}

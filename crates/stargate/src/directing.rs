@@ -1,0 +1,224 @@
+//! Directives on the queue: a run is a job, and each page a checkpoint.
+
+pub(crate) mod lag;
+pub(crate) mod schedules;
+mod signal_at;
+pub(crate) mod sources;
+pub(crate) mod view;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use stargate_base::{ErrorClass, Tasks};
+use stargate_directive::file::{self, Directive, Problem};
+use stargate_directive::source::Sources;
+use stargate_directive::steps::{self, Assignment, Ended, Trouble};
+use stargate_directive::{End, Outcome, RunId, SharedDirectives};
+use stargate_queue::context::Context;
+use stargate_queue::handler::{Failure, Handler, HandlerResult, Registry};
+use stargate_queue::job::ATTEMPTS_MAX;
+use stargate_queue::kind::Detail;
+use stargate_queue::{NewJob, Profile};
+
+use self::view::RunView;
+use crate::config::Settings;
+use crate::config::directives::limit_key;
+use crate::failure::{Result, chain};
+
+/// The kind of a run's job.
+pub(crate) const KIND: &str = "directive:run";
+/// What runs on the queue are called.
+pub(crate) const ENGINE: &str = "embedded";
+/// There is no such directive.
+const DIRECTIVE_MISSING: &str = "DIRECTIVE_MISSING";
+/// The directive's file is wrong.
+const DIRECTIVE_INVALID: &str = "DIRECTIVE_INVALID";
+
+/// The payload of a run's job.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Payload {
+    /// The directive.
+    pub(crate) directive: String,
+    /// Whether a schedule asked: while another run goes on it is left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) scheduled: bool,
+}
+
+/// How runs are treated. Their own policy decides about waits; the queue only carries them out, as often as it can.
+pub(crate) fn profile() -> Profile {
+    Profile {
+        max_attempts: ATTEMPTS_MAX,
+        max_crashes: ATTEMPTS_MAX,
+        timeout: Duration::from_secs(7 * 86_400),
+        timeline: Detail::States,
+        ..Profile::default()
+    }
+}
+
+/// The job of a run that somebody asks for. While one is unfinished, it stands for every other.
+pub(crate) fn job(directive: &Directive) -> Result<NewJob> {
+    let payload = Payload { directive: directive.name.clone(), scheduled: false };
+    Ok(NewJob {
+        queue: directive.queue.clone(),
+        unique_key: Some(format!("{KIND}:{}", directive.name)),
+        limit_key: Some(limit_key(&directive.tenant)),
+        ..NewJob::new(KIND, crate::payload::of(&payload)?)
+    })
+}
+
+/// Where directives lie, and what they may name.
+#[derive(Debug, Clone)]
+pub(crate) struct Catalogue {
+    dir: PathBuf,
+    queues: Vec<String>,
+}
+
+impl Catalogue {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let given = &settings.directives;
+        Self { dir: given.dir.clone(), queues: given.queues.clone() }
+    }
+
+    /// A directive by its name.
+    pub(crate) fn find(&self, name: &str) -> Result<Directive, Trouble> {
+        let is_name = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
+        let path = self.dir.join(format!("{name}.toml"));
+        if !is_name || !path.is_file() {
+            let message = format!("there is no directive {name:?} in {}", self.dir.display());
+            return Err(Trouble::new(ErrorClass::Fatal, DIRECTIVE_MISSING, message));
+        }
+        file::read(&path, &self.queues).map_err(|problems| invalid(&problems))
+    }
+
+    /// All that can be read; what is wrong with the others is for `directive check`.
+    pub(crate) fn all(&self) -> Vec<Result<Directive, Trouble>> {
+        let files = file::files(&self.dir).unwrap_or_default();
+        let read = |path: &PathBuf| file::read(path, &self.queues).map_err(|problems| invalid(&problems));
+        files.iter().map(read).collect()
+    }
+}
+
+fn invalid(problems: &[Problem]) -> Trouble {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Trouble::new(ErrorClass::Fatal, DIRECTIVE_INVALID, lines.join("; "))
+}
+
+/// Executes runs.
+pub(crate) struct Runner {
+    pub(crate) catalogue: Catalogue,
+    pub(crate) store: SharedDirectives,
+    pub(crate) sources: Arc<dyn Sources>,
+    pub(crate) worker: String,
+    pub(crate) tasks: Tasks,
+}
+
+impl Runner {
+    /// A runner of these settings.
+    pub(crate) fn new(settings: &Settings, store: &SharedDirectives, tasks: &Tasks) -> Self {
+        Self {
+            catalogue: Catalogue::of(settings),
+            store: Arc::clone(store),
+            sources: Arc::new(sources::Outside::new(settings)),
+            worker: settings.leader.instance.clone(),
+            tasks: tasks.clone(),
+        }
+    }
+
+    /// Registers what executes runs.
+    pub(crate) fn register(self, registry: &mut Registry) -> stargate_queue::Result<()> {
+        registry.register(KIND, profile(), Arc::new(self))
+    }
+
+    /// What an execution of a directive needs.
+    pub(crate) fn assignment(
+        &self,
+        directive: Directive,
+        run: RunId,
+        attempt: u16,
+    ) -> Result<Assignment, Trouble> {
+        let mapping = directive.mapping().map_err(|problem| invalid(&[problem]))?;
+        Ok(Assignment {
+            workflow_id: format!("directive:{}", directive.name),
+            directive: Arc::new(directive),
+            mapping: Arc::new(mapping),
+            store: Arc::clone(&self.store),
+            sources: Arc::clone(&self.sources),
+            run,
+            engine: ENGINE,
+            worker: self.worker.clone(),
+            attempt: u32::from(attempt),
+            tasks: self.tasks.clone(),
+            watch: signal_at::of_environment(),
+            is_last_try: attempt >= ATTEMPTS_MAX,
+        })
+    }
+
+    /// A run whose directive is gone or broken cannot go on: it fails, if it had begun.
+    async fn without_directive(&self, run: &RunId, trouble: Trouble) -> Failure {
+        tracing::error!(agent = "meta-worker", severity = "FATAL", run_id = %run, code = trouble.code,
+            message = trouble.message, "the directive cannot be read");
+        let end =
+            End { outcome: Outcome::Failed, error: Some(format!("{}: {}", trouble.code, trouble.message)) };
+        let ended = match self.store.run(run).await {
+            Ok(Some(begun)) => steps::end_abandoned(&self.store, &begun, end).await.map(drop),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(()) => failure(trouble, None),
+            // Then the outcome is still to be recorded.
+            Err(error) => Failure::transient(chain(&error)),
+        }
+    }
+}
+
+#[async_trait]
+impl Handler for Runner {
+    async fn run(&self, context: Context) -> HandlerResult {
+        let payload: Payload = serde_json::from_str(context.payload().get()).map_err(|error| {
+            Failure::new("PAYLOAD_INVALID", ErrorClass::ValidationFailure, error.to_string())
+        })?;
+        let run = RunId(context.job().to_string());
+        let found = self.catalogue.find(&payload.directive);
+        let assignment = found.and_then(|found| self.assignment(found, run.clone(), context.attempt()));
+        let assignment = match assignment {
+            Ok(assignment) => assignment,
+            Err(trouble) => return Err(self.without_directive(&run, trouble).await),
+        };
+        let asked = context.clone();
+        let is_cancel = move || asked.is_cancelled();
+        match steps::execute(assignment, context.stopping(), &is_cancel).await {
+            Ended::Finished(run) => Ok(serde_json::value::to_raw_value(&RunView::from(&*run)).ok()),
+            Ended::Held { run, .. } if payload.scheduled => {
+                tracing::info!(agent = "meta-worker", directive = payload.directive, outcome = "skipped",
+                    held_by = %run, "another run of the directive goes on, so this one is left out");
+                let answer = serde_json::json!({ "outcome": "skipped", "held_by": run });
+                Ok(serde_json::value::to_raw_value(&answer).ok())
+            }
+            Ended::Held { otherwise, .. } => Err(wait_or_fail(*otherwise)),
+            other => Err(wait_or_fail(other)),
+        }
+    }
+}
+
+fn wait_or_fail(ended: Ended) -> Failure {
+    match ended {
+        Ended::Wait { after, trouble } => failure(trouble, Some(after)),
+        Ended::Failed(trouble) => failure(trouble, None),
+        Ended::Finished(_) | Ended::Held { .. } | Ended::Stopped => {
+            Failure::transient("the execution was told to stop").with_retry_after(Duration::ZERO)
+        }
+    }
+}
+
+fn failure(trouble: Trouble, after: Option<Duration>) -> Failure {
+    let failure = Failure::new(trouble.code, trouble.class, trouble.message);
+    match after {
+        Some(after) => failure.with_retry_after(after),
+        None => failure,
+    }
+}

@@ -1,0 +1,31 @@
+//! Directives with the real binary.
+
+mod cancel;
+mod check;
+mod conflict;
+mod kill;
+mod quarantine;
+mod retries;
+mod stage;
+mod steps;
+
+use std::process::Output;
+
+use stargate_testkit::process::Program;
+
+/// The binary with an empty home of its own.
+fn stargate() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_stargate"))
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("an exit code")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

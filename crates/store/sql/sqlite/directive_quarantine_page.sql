@@ -1,0 +1,3 @@
+-- Records kept aside, newest first. ?1 below which number, ?2 rows at most, ?3 also those that became items
+select id, directive, tenant_id, project_id, run_id, record, cause, reason, entity_id, seen, created_at, resolved_at
+  from directive_quarantine where id < ?1 and (?3 or resolved_at is null) order by id desc limit ?2

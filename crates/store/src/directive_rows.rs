@@ -1,0 +1,379 @@
+//! What both adapters share about directives: what is compared, what is kept as JSON, and what is refused.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use stargate_directive::canonical;
+use stargate_directive::item::{Batch, Column, ColumnType, Hash, Item, Rows, Table, Value};
+use stargate_directive::kv::{Expected, Key, Purpose};
+use stargate_directive::run::{NewRun, Outcome, RunId};
+use stargate_directive::source::Owner;
+use stargate_queue::job::Json;
+use stargate_queue::{Error, Result};
+
+/// Who writes cursors, as `last_writer` says it before the directive's name.
+const AGENT: &str = "meta-worker";
+/// Longest names that come from outside: run, batch, workflow, worker, writer.
+pub(crate) const NAME_BYTES_MAX: usize = 256;
+/// Longest entity; a key of an index must have room for it.
+pub(crate) const ENTITY_BYTES_MAX: usize = 1024;
+/// Delivered announcements that are removed with one that arrives.
+pub(crate) const OUTBOX_PURGED_MAX: i64 = 20;
+/// How much of a delivery's problem is kept.
+const PROBLEM_CHARS_MAX: usize = 1000;
+/// The columns that every sink's table has, in its order; the mapped ones follow.
+pub(crate) const FIXED_COLUMNS: [&str; 9] = [
+    "tenant_id",
+    "project_id",
+    "directive",
+    "entity_id",
+    "hash",
+    "version",
+    "body",
+    "created_at",
+    "updated_at",
+];
+
+/// `last_writer` of what a run writes.
+pub(crate) fn writer_of(directive: &str) -> String {
+    format!("{AGENT}:{directive}")
+}
+
+/// What a request asks for, to tell its repetition from another request of the same name.
+pub(crate) fn request_hash(
+    value: Option<&RawValue>,
+    purpose: Purpose,
+    spec_ref: Option<&str>,
+    ttl: Option<Duration>,
+) -> String {
+    let mut sum = Sha256::new();
+    match value {
+        Some(value) => sum.update(record_bytes(value)),
+        None => sum.update(b"removed"),
+    }
+    sum.update(purpose_word(purpose));
+    for part in
+        [spec_ref.unwrap_or("\0").as_bytes(), &ttl.map_or(u128::MAX, |ttl| ttl.as_micros()).to_be_bytes()]
+    {
+        sum.update((part.len() as u64).to_be_bytes());
+        sum.update(part);
+    }
+    hex(&sum.finalize().into())
+}
+
+/// The hash that makes a quarantined record known again, as hex.
+pub(crate) fn record_hash(record: &RawValue) -> String {
+    hex(&record_bytes(record))
+}
+
+/// A hash that does not depend on white space and the order of keys; that of the text if it cannot be read, as numbers
+/// out of range cannot.
+fn record_bytes(json: &RawValue) -> Hash {
+    match serde_json::from_str::<serde_json::Value>(json.get()) {
+        Ok(value) => canonical::hash([Some(&value)]),
+        Err(_) => Sha256::digest(json.get()).into(),
+    }
+}
+
+/// Lower-case hex.
+pub(crate) fn hex(hash: &Hash) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Who has the lease, as kept under its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseValue {
+    /// The run.
+    pub(crate) run: String,
+    /// Who executes it.
+    pub(crate) worker: String,
+}
+
+impl LeaseValue {
+    /// As kept for a run.
+    pub(crate) fn of(run: &NewRun) -> Result<Json> {
+        to_json(&Self { run: run.id.0.clone(), worker: run.worker.clone() })
+    }
+
+    /// As read.
+    pub(crate) fn read(key: &Key, text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|_| Error::Conflict {
+            problem: format!(
+                "the value under {key} is not the lease of a run; remove it, with a reason, to go on"
+            ),
+        })
+    }
+}
+
+/// JSON of what is always JSON.
+pub(crate) fn to_json(value: &impl Serialize) -> Result<Json> {
+    serde_json::value::to_raw_value(value)
+        .map_err(|error| Error::invalid("value", format!("is no JSON: {error}")))
+}
+
+/// A version as its column keeps it; the one that was expected, null for none.
+pub(crate) fn expected_column(expected: Expected) -> Option<i64> {
+    match expected {
+        Expected::Absent => None,
+        Expected::Version(version) => Some(crate::repo_rows::signed(version)),
+    }
+}
+
+/// The word of a purpose.
+pub(crate) fn purpose_word(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Cursor => "cursor",
+        Purpose::Checkpoint => "checkpoint",
+        Purpose::Lock => "lock",
+    }
+}
+
+/// The purpose of a word; what is not known is a checkpoint, which nobody takes for a cursor.
+pub(crate) fn purpose(word: &str) -> Purpose {
+    match word {
+        "cursor" => Purpose::Cursor,
+        "lock" => Purpose::Lock,
+        _ => Purpose::Checkpoint,
+    }
+}
+
+/// The outcome of a word.
+pub(crate) fn outcome(word: &str) -> Outcome {
+    match word {
+        "succeeded" => Outcome::Succeeded,
+        "cancelled" => Outcome::Cancelled,
+        _ => Outcome::Failed,
+    }
+}
+
+/// Where the keys end that begin so: the smallest text that is greater than all of them. Keys are ASCII below DEL.
+pub(crate) fn prefix_end(prefix: &str) -> String {
+    format!("{prefix}\u{7f}")
+}
+
+/// What an announcement is about.
+pub(crate) fn outbox_key(owner: &Owner, entity: &str) -> String {
+    format!("{}/{}/{}/{entity}", owner.tenant, owner.project, owner.directive)
+}
+
+/// What an announcement says.
+pub(crate) fn payload(owner: &Owner, item: &Item, is_new: bool, version: i64) -> Result<String> {
+    #[derive(Serialize)]
+    struct Payload<'p> {
+        directive: &'p str,
+        tenant_id: &'p str,
+        project_id: &'p str,
+        entity_id: &'p str,
+        change: &'p str,
+        version: i64,
+        body: &'p RawValue,
+    }
+    let payload = Payload {
+        directive: &owner.directive,
+        tenant_id: &owner.tenant,
+        project_id: &owner.project,
+        entity_id: &item.entity_id,
+        change: if is_new { "created" } else { "updated" },
+        version,
+        body: &item.body,
+    };
+    serde_json::to_string(&payload).map_err(|error| Error::invalid("body", format!("is no JSON: {error}")))
+}
+
+/// A delivery's problem, cut to a bearable length.
+pub(crate) fn short_problem(problem: &str) -> String {
+    storable(&problem.chars().take(PROBLEM_CHARS_MAX).collect::<String>())
+}
+
+/// Text without NUL, which Postgres keeps nowhere; so nowhere is it kept that a store could not be moved there.
+pub(crate) fn storable(text: &str) -> String {
+    text.replace('\0', "\u{FFFD}")
+}
+
+/// Checks a write of a value before the store is bothered.
+pub(crate) fn check_names(names: &[(&'static str, &str)]) -> Result<()> {
+    for (field, name) in names {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
+            return Err(Error::invalid(
+                field,
+                format!("must have 1 to {NAME_BYTES_MAX} bytes, not {}", name.len()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a run before the store is bothered.
+pub(crate) fn check_run(run: &NewRun) -> Result<()> {
+    check_names(&[
+        ("run", &run.id.0),
+        ("directive", &run.directive),
+        ("tenant", &run.tenant),
+        ("project", &run.project),
+        ("engine", &run.engine),
+        ("workflow_id", &run.workflow_id),
+        ("worker", &run.worker),
+    ])
+}
+
+/// Checks a batch before the store is bothered: what is wrong here would make counts that do not add up.
+pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
+    check_names(&[("request_id", &batch.request_id)])?;
+    if let Rows::Here { table, items, .. } = &batch.rows {
+        check_items(table, items)?;
+    }
+    Ok(())
+}
+
+/// Each key once, and values of the columns' types.
+pub(crate) fn check_items(table: &Table, items: &[Item]) -> Result<()> {
+    let mut keys = HashSet::with_capacity(items.len());
+    for item in items {
+        let entity = &item.entity_id;
+        if entity.is_empty() || entity.len() > ENTITY_BYTES_MAX || entity.contains('\0') {
+            let problem = format!("must have 1 to {ENTITY_BYTES_MAX} bytes and no NUL, not {}", entity.len());
+            return Err(Error::invalid("entity_id", problem));
+        }
+        if !keys.insert(entity.as_str()) {
+            return Err(Error::invalid("items", format!("name the entity {entity:?} more than once")));
+        }
+        if item.columns.len() != table.columns.len() {
+            let problem = format!(
+                "have {} values for the {} columns of {} at {entity:?}",
+                item.columns.len(),
+                table.columns.len(),
+                table.name
+            );
+            return Err(Error::invalid("items", problem));
+        }
+        for (column, value) in table.columns.iter().zip(&item.columns) {
+            if !fits(column.kind, value) {
+                let problem =
+                    format!("have a value of another type in the column {} at {entity:?}", column.name);
+                return Err(Error::invalid("items", problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fits(kind: ColumnType, value: &Value) -> bool {
+    matches!(
+        (kind, value),
+        (_, Value::Null)
+            | (ColumnType::Text, Value::Text(_))
+            | (ColumnType::Integer, Value::Integer(_))
+            | (ColumnType::Float, Value::Float(_))
+            | (ColumnType::Boolean, Value::Boolean(_))
+            | (ColumnType::Timestamp, Value::Timestamp(_))
+            | (ColumnType::Json, Value::Json(_))
+    )
+}
+
+/// The columns that a table lacks; an error if one is there with another type. `known`: what the registry says.
+pub(crate) fn columns_to_add<'t>(table: &'t Table, known: &[Column]) -> Result<Vec<&'t Column>> {
+    let mut missing = Vec::new();
+    for column in &table.columns {
+        match known.iter().find(|other| other.name == column.name) {
+            None => missing.push(column),
+            Some(other) if other.kind == column.kind => {}
+            Some(other) => {
+                let problem = format!(
+                    "{} has the column {} as {}, not as {}; map the value to a column of another name",
+                    table.name,
+                    column.name,
+                    kind_word(other.kind),
+                    kind_word(column.kind)
+                );
+                return Err(Error::invalid("sink.table", problem));
+            }
+        }
+    }
+    Ok(missing)
+}
+
+fn kind_word(kind: ColumnType) -> &'static str {
+    match kind {
+        ColumnType::Text => "text",
+        ColumnType::Integer => "integer",
+        ColumnType::Float => "float",
+        ColumnType::Boolean => "boolean",
+        ColumnType::Timestamp => "timestamp",
+        ColumnType::Json => "json",
+    }
+}
+
+/// A table that is there and was not made for directives.
+pub(crate) fn not_a_sink(table: &str) -> Error {
+    let problem = format!(
+        "{table} is there and was not made for directives; name another table, or rename that one and let it be made anew"
+    );
+    Error::invalid("sink.table", problem)
+}
+
+/// A sink's table that lost a column it had.
+pub(crate) fn column_gone(table: &str, column: &str) -> Error {
+    let problem = format!(
+        "{table} has lost its column {column}; add it again, or rename the table and let it be made anew"
+    );
+    Error::invalid("sink.table", problem)
+}
+
+/// A name as an identifier in SQL.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A batch of a run that has not the lease.
+pub(crate) fn lease_lost(run: &RunId) -> Error {
+    Error::Conflict {
+        problem: format!("run {run} does not have the lease of its directive any more; nothing was written"),
+    }
+}
+
+/// A cursor that somebody else moved.
+pub(crate) fn cursor_moved(key: &Key, expected: Expected, found: Option<i64>) -> Error {
+    let word = |version: Option<i64>| version.map_or("absent".to_owned(), |v| format!("at version {v}"));
+    let problem = format!(
+        "{key} was expected {} and is {}; nothing was written",
+        word(expected_column(expected)),
+        word(found)
+    );
+    Error::Conflict { problem }
+}
+
+/// Counts that do not add up to what was given.
+pub(crate) fn counts_differ(given: u64, found: u64) -> Error {
+    Error::Conflict { problem: format!("{found} items of {given} are accounted for; nothing was written") }
+}
+
+/// A run that wants to begin although it has ended.
+pub(crate) fn run_ended(run: &RunId, outcome: &str) -> Error {
+    Error::Conflict { problem: format!("run {run} has ended: {outcome}; begin another one") }
+}
+
+/// A run that wants to begin under the name of another directive's.
+pub(crate) fn run_of_another(run: &RunId, directive: &str) -> Error {
+    Error::Conflict { problem: format!("run {run} is one of the directive {directive}; choose another name") }
+}
+
+/// Why a run failed whose lease another one took.
+pub(crate) fn replaced(by: &NewRun) -> String {
+    format!("its lease ran out, and run {} of {} took its place", by.id, by.worker)
+}
+
+/// Notifications are Postgres's.
+pub(crate) fn no_notifications() -> Error {
+    let problem = "needs Postgres: SQLite cannot notify; deliver over HTTP or to a file";
+    Error::invalid("outbox", problem)
+}
+
+/// Columns as the registry keeps them.
+pub(crate) fn columns_json(columns: &[Column]) -> Result<Json> {
+    to_json(&columns)
+}

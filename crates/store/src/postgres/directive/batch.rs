@@ -1,0 +1,293 @@
+//! Writes a batch: all of it in one transaction, or nothing.
+//!
+//! ```text
+//!   begin, lease, run, cursor, partial, what is there of the items' entities ─▶ one round trip
+//!   compare in here
+//!   rows, announcements, quarantine, cursor, partial, the run's counts ───────▶ one round trip
+//!   commit ────────────────────────────────────────────────────────────────────▶ one round trip
+//! ```
+//!
+//! Rejects, and bodies of more than a few megabytes, take more.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use stargate_base::Epoch;
+use stargate_directive::kv::Keys;
+use stargate_directive::source::Owner;
+use stargate_directive::{Advance, Batch, Counts, Item, Key, Persisted, Rows, Table};
+use stargate_queue::{Error, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::super::connect::{Ask, Session};
+use super::super::enqueue::finish;
+use super::super::error::{again, code};
+use super::super::sink::{self, Registry};
+use super::super::sink_rows::{self, Change, Chunk, Entities, Texts};
+use super::super::{Inner, leadership};
+use super::note::{Announced, Note, Progress};
+use super::quarantine::{self, Resolved};
+use super::runs::{self, Found};
+use super::values::{Last, lock};
+use super::{answer, begin};
+use crate::directive_rows::{check_batch, cursor_moved, expected_column, lease_lost, writer_of};
+use crate::repo_rows::signed;
+
+const OPERATION: &str = "write the batch";
+
+/// The table or a column of it is not there, or the statement is older than the table.
+const TABLE_CHANGED: [&str; 3] = ["42P01", "42703", "0A000"];
+
+pub(super) async fn persist(inner: &Inner, guard: Option<Epoch>, batch: &Batch) -> Result<Persisted> {
+    check_batch(batch)?;
+    let (mut tries, mut is_looked_at) = (0, false);
+    loop {
+        tries += 1;
+        let result = persist_once(inner, guard, batch).await;
+        let is_changed = result.as_ref().is_err_and(|e| code(e).is_some_and(|c| TABLE_CHANGED.contains(&c)));
+        if let (true, false, Rows::Here { table, .. }) = (is_changed, is_looked_at, &batch.rows) {
+            inner.sinks.forget(table);
+            is_looked_at = true;
+        } else if !again(&result, tries) {
+            return result;
+        }
+    }
+}
+
+async fn persist_once(inner: &Inner, guard: Option<Epoch>, batch: &Batch) -> Result<Persisted> {
+    let mut s = inner.directives.session().await?;
+    let sink = match &batch.rows {
+        Rows::Here { table, items, .. } => {
+            Some(Target { texts: known_table(inner, &mut s, guard, table).await?, table, items })
+        }
+        Rows::Elsewhere(_) => None,
+    };
+    let now = inner.clock.for_statement();
+    let result = Writing { batch, now, sink }.run(&mut s, guard).await;
+    finish(&mut s, result).await
+}
+
+/// The statements of a table, which is made or widened first if need be. That stays even if the batch does not.
+async fn known_table(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    table: &Table,
+) -> Result<Arc<Texts>> {
+    if let Some(texts) = inner.sinks.texts(table) {
+        return Ok(texts);
+    }
+    leadership::begin(s, guard).await?;
+    let result = sink::ensure(s, Registry::Own, inner.clock.for_statement(), table).await;
+    finish(s, result).await?;
+    Ok(inner.sinks.remember(table))
+}
+
+/// Where items go.
+struct Target<'b> {
+    texts: Arc<Texts>,
+    table: &'b Table,
+    items: &'b [Item],
+}
+
+/// A batch under way.
+struct Writing<'b> {
+    batch: &'b Batch,
+    now: Option<Timestamp>,
+    sink: Option<Target<'b>>,
+}
+
+/// What was found before anything is written.
+struct Standing {
+    lease: Last,
+    run: Option<Found>,
+    beyond: Option<Beyond>,
+}
+
+/// What depends on whose batch it is.
+struct Beyond {
+    cursor: Last,
+    partial: Last,
+    rows: Vec<Row>,
+}
+
+impl Beyond {
+    fn read(answers: &mut Vec<Vec<Row>>) -> Self {
+        let rows = if answers.len() > 2 { answers.remove(2) } else { Vec::new() };
+        Self { cursor: Last::read(answer(answers, 0)), partial: Last::read(answer(answers, 1)), rows }
+    }
+}
+
+/// The owner that the key of a lease tells of: `tenant/T/project/P/directive/D/run`. Only a guess, which saves a round
+/// trip: the run says whose it is.
+fn owner_in(lease: &Key) -> Option<Owner> {
+    let parts: Vec<&str> = lease.as_str().split('/').collect();
+    let ["tenant", tenant, "project", project, "directive", directive, "run"] = parts.as_slice() else {
+        return None;
+    };
+    let [tenant, project, directive] = [tenant, project, directive].map(|part| (*part).to_owned());
+    Some(Owner { tenant, project, directive })
+}
+
+fn keys_of(owner: &Owner) -> Result<Keys> {
+    Keys::of(&owner.tenant, &owner.project, &owner.directive)
+}
+
+impl Writing<'_> {
+    async fn run(&self, s: &mut Session<'_>, guard: Option<Epoch>) -> Result<Persisted> {
+        let (batch, lease) = (self.batch, &self.batch.lease);
+        let guess = owner_in(&lease.key);
+        let mut found = self.look(s, guard, guess.as_ref()).await?;
+        let held = found.lease.alive.filter(|version| *version == signed(lease.version));
+        let run = found.run.take().filter(|found| held.is_some() && found.run.outcome.is_none());
+        let Found { run, batch: last } = run.ok_or_else(|| lease_lost(&lease.run))?;
+        let cancel_asked = run.cancel_asked;
+        if let Some(last) = last.filter(|l| l.request_id == batch.request_id && Some(l.lease) == held) {
+            let cursor_version = last.cursor.map(i64::unsigned_abs);
+            return Ok(Persisted { counts: last.counts, cursor_version, first: false, cancel_asked });
+        }
+        let owner = Owner { tenant: run.tenant, project: run.project, directive: run.directive };
+        let keys = keys_of(&owner)?;
+        let beyond = match found.beyond.filter(|_| guess.as_ref() == Some(&owner)) {
+            Some(beyond) => beyond,
+            None => self.look_beyond(s, &owner, &keys).await?,
+        };
+        let alive = beyond.cursor.alive;
+        if let Advance::Page { expected, .. } = &batch.advance
+            && expected_column(*expected) != alive
+        {
+            return Err(cursor_moved(&keys.cursor, *expected, alive));
+        }
+        let (counts, cursor) = self.write(s, &owner, &keys, &beyond).await?;
+        Ok(Persisted { counts, cursor_version: cursor.map(i64::unsigned_abs), first: true, cancel_asked })
+    }
+
+    /// Begins the transaction, takes the locks and reads what is there.
+    async fn look(
+        &self,
+        s: &mut Session<'_>,
+        guard: Option<Epoch>,
+        guess: Option<&Owner>,
+    ) -> Result<Standing> {
+        let lease = &self.batch.lease;
+        let lease_key = lease.key.as_str();
+        let keys = guess.map(keys_of).transpose()?;
+        let keys = keys.as_ref().map(|keys| (keys.cursor.as_str(), keys.partial.as_str()));
+        let entities = self.entities();
+        let mut asks =
+            vec![lock(&self.now, &lease_key), Ask::new(runs::LOCK, [(&lease.run.0 as _, Type::TEXT)])];
+        if let (Some(owner), Some((cursor, partial))) = (guess, &keys) {
+            asks.extend(self.reads(owner, cursor, partial, &entities));
+        }
+        let mut answers = begin(s, guard, OPERATION, asks).await?;
+        let mut beyond = answers.split_off(answers.len().min(2));
+        Ok(Standing {
+            lease: Last::read(answer(&answers, 0)),
+            run: Found::read(answer(&answers, 1))?,
+            beyond: keys.map(|_| Beyond::read(&mut beyond)),
+        })
+    }
+
+    async fn look_beyond(&self, s: &mut Session<'_>, owner: &Owner, keys: &Keys) -> Result<Beyond> {
+        let (cursor, partial, entities) = (keys.cursor.as_str(), keys.partial.as_str(), self.entities());
+        let asks = self.reads(owner, &cursor, &partial, &entities);
+        Ok(Beyond::read(&mut s.rows_together(OPERATION, &asks).await?))
+    }
+
+    fn entities(&self) -> Entities<'_> {
+        Entities::of(self.items())
+    }
+
+    fn items(&self) -> &[Item] {
+        self.sink.as_ref().map_or(&[], |sink| sink.items)
+    }
+
+    fn reads<'a>(
+        &'a self,
+        owner: &'a Owner,
+        cursor: &'a &'a str,
+        partial: &'a &'a str,
+        entities: &'a Entities<'a>,
+    ) -> Vec<Ask<'a>> {
+        let mut asks = vec![lock(&self.now, cursor), lock(&self.now, partial)];
+        if let Some(sink) = self.sink.as_ref().filter(|sink| !sink.items.is_empty()) {
+            asks.push(sink.texts.find(owner, entities));
+        }
+        asks
+    }
+
+    /// Writes everything; what became of the records, and the cursor's version.
+    async fn write(
+        &self,
+        s: &mut Session<'_>,
+        owner: &Owner,
+        keys: &Keys,
+        beyond: &Beyond,
+    ) -> Result<(Counts, Option<i64>)> {
+        let batch = self.batch;
+        let changes = sink_rows::changes(self.items(), &beyond.rows);
+        let mut counts = match &batch.rows {
+            Rows::Here { items, .. } => sink_rows::counts(items.len(), &changes),
+            Rows::Elsewhere(counts) => *counts,
+        };
+        let mut chunks = sink_rows::chunks(&changes);
+        let last = chunks.pop();
+        for chunk in chunks {
+            self.write_rows(s, owner, Some(chunk), Vec::new()).await?;
+        }
+        let resolved = Resolved::of(&batch.resolves, self.items());
+        let mut others = resolved.asks(&self.now, owner);
+        let rejects = &batch.rejects;
+        counts.failed += rejects.len() as u64;
+        if !rejects.is_empty() {
+            // In this order: what was kept aside is dealt with by its item, and what comes now is kept aside after that.
+            s.rows_together(OPERATION, &others).await?;
+            others = Vec::new();
+        }
+        let new = quarantine::keep(s, &self.now, owner, &batch.lease.run, rejects, batch.replayed).await?;
+        if batch.replayed {
+            counts.unchanged = 0;
+            counts.failed -= rejects.len() as u64 - new;
+        }
+        let writer = writer_of(&owner.directive);
+        let progress = Progress::of(batch)?;
+        let writes = progress.writes(batch, keys, &writer, &beyond.cursor, &beyond.partial);
+        let cursor = progress.cursor_version(&beyond.cursor);
+        let note = Note::of(batch, counts, cursor, &progress);
+        let steps = others.len();
+        others.extend(writes.iter().map(|write| write.ask(&self.now)));
+        others.push(note.ask(&self.now));
+        let answers = self.write_rows(s, owner, last, others).await?;
+        // Whoever wrote a key that was not there has been faster.
+        if answers.iter().skip(steps).any(Vec::is_empty) {
+            let problem = format!("{} is being written by others; nothing was written", keys.cursor);
+            return Err(Error::Conflict { problem });
+        }
+        Ok((counts, cursor))
+    }
+
+    /// Writes a chunk of rows and its announcements, and what goes with it; the answers to that.
+    async fn write_rows(
+        &self,
+        s: &mut Session<'_>,
+        owner: &Owner,
+        changes: Option<&[Change<'_>]>,
+        others: Vec<Ask<'_>>,
+    ) -> Result<Vec<Vec<Row>>> {
+        let (Some(sink), Some(changes)) = (&self.sink, changes) else {
+            return s.rows_together(OPERATION, &others).await;
+        };
+        let chunk = Chunk::of(sink.table, changes);
+        let announced = Announced::of(self.batch, owner, changes)?;
+        let mut asks = vec![sink.texts.put(&self.now, owner, &chunk)];
+        if let Some(announced) = &announced {
+            asks.push(announced.ask(&self.now));
+        }
+        let before = asks.len();
+        asks.extend(others);
+        let mut answers = s.rows_together(OPERATION, &asks).await?;
+        chunk.check(answer(&answers, 0))?;
+        Ok(answers.split_off(before))
+    }
+}
