@@ -92,8 +92,8 @@ impl Ours<'_> {
         let again = stage.load(self.data.rows, false).await?;
         let file = rusqlite::Connection::open(stage.home.dir().join("stargate.db"))?;
         let sum = format!("select count(*), sum(age) from {TABLE}");
-        let found: (u64, i64) = file.query_row(&sum, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        ensure!(found == (self.data.rows, self.data.ages), "count and sum are {found:?}");
+        let found: (i64, i64) = file.query_row(&sum, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        ensure!(found == (i64::try_from(self.data.rows)?, self.data.ages), "count and sum are {found:?}");
         Ok(Pair { first, again })
     }
 

@@ -89,13 +89,6 @@ pub enum Ended {
         /// Why.
         trouble: Trouble,
     },
-    /// Another run of the directive goes on.
-    Held {
-        /// Which.
-        run: RunId,
-        /// Until it ended: what to do in the meantime, if the run is not just left out.
-        otherwise: Box<Ended>,
-    },
     /// It was told to stop and is to be executed again, by whom ever.
     Stopped,
 }
@@ -209,7 +202,7 @@ async fn acquire_context(given: Assignment) -> Result<Execution, Ended> {
             let message = format!("run {run} of this directive goes on at {worker}, until {until} at least");
             let trouble = Trouble::new(ErrorClass::Conflict, RUN_HELD, message);
             metrics::conflict();
-            Err(Ended::Held { run, otherwise: Box::new(not_begun(&given, &who, trouble)) })
+            Err(not_begun(&given, &who, trouble))
         }
     }
 }

@@ -43,6 +43,9 @@ use settings::Settings;
 
 /// A longer line is no record.
 const LINE_BYTES_MAX: usize = 64 << 20;
+/// What is safe to go on after is given out when the tap is silent for so long, although the page has room: a slow tap
+/// may be ended before it has filled one.
+const PAGE_QUIET: Duration = Duration::from_secs(5);
 /// What a tap is given to end when it is told to.
 const GRACE: Duration = Duration::from_secs(5);
 /// Output that comes later than this after the tap's end is that of something that escaped its group.
@@ -110,7 +113,13 @@ impl Feed for Singer {
     async fn page(&mut self, size: u32) -> Result<Page, SourceError> {
         let size = usize::try_from(size).unwrap_or(usize::MAX).max(1);
         while self.ended.is_none() && !self.collected.is_full(size) {
-            self.read().await?;
+            if !self.collected.has_safe() {
+                self.read().await?;
+            } else if let Ok(read) = timeout(PAGE_QUIET, self.read()).await {
+                read?;
+            } else {
+                break;
+            }
         }
         match self.ended.take() {
             // What the tap said before it failed counts as far as it has said where to go on.
@@ -159,7 +168,7 @@ fn page(records: Vec<Record>, next: Option<Pointer>, is_last: bool) -> Page {
 }
 
 impl Singer {
-    /// Reads one line, or notices the end.
+    /// Reads one line, or notices the end. Safe to cancel.
     async fn read(&mut self) -> Result<(), SourceError> {
         let Self { lines, process, exit, secrets, .. } = self;
         let line = loop {

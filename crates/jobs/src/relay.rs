@@ -9,9 +9,9 @@
 //! - **At least once.** An announcement is noted as delivered after it has arrived. A relay that dies in between
 //!   delivers it again, with the same id. NOTIFY is the exception: there both happen in one transaction.
 //! - **In order per key.** The next announcement of a key begins when the one before is noted. One that fails is tried
-//!   for ever, at growing distances, and holds up its key only ([`plan`]). What a file cannot take holds up the topic:
+//!   for ever, at growing distances, and holds up its key only (`relay/plan.rs`). What a file cannot take holds up the topic:
 //!   there is nowhere else to put it.
-//! - **One relay.** Each process may run a relay of each topic; the one that holds the topic's [`lock`] delivers. It
+//! - **One relay.** Each process may run a relay of each topic; the one that holds the topic's lock delivers. It
 //!   stops some seconds before the lock could be another's. What it has sent by then may still arrive late: receivers
 //!   that compare versions do not mind.
 //! - **A store that is away** ends nothing: the relay asks again, at growing distances.

@@ -17,6 +17,7 @@ use stargate_directive::file::{self, Directive, Problem};
 use stargate_directive::source::Sources;
 use stargate_directive::steps::{self, Assignment, Ended, Trouble};
 use stargate_directive::{End, Outcome, RunId, SharedDirectives};
+use stargate_jobs::relay::{self, Relay, Topic};
 use stargate_queue::context::Context;
 use stargate_queue::handler::{Failure, Handler, HandlerResult, Registry};
 use stargate_queue::job::ATTEMPTS_MAX;
@@ -25,8 +26,8 @@ use stargate_queue::{NewJob, Profile};
 
 use self::view::RunView;
 use crate::config::Settings;
-use crate::config::directives::limit_key;
-use crate::failure::{Result, chain};
+use crate::config::directives::{Destination, OutboxPlan, limit_key};
+use crate::failure::{Failure as Failed, Result, chain};
 
 /// The kind of a run's job.
 pub(crate) const KIND: &str = "directive:run";
@@ -43,7 +44,7 @@ const DIRECTIVE_INVALID: &str = "DIRECTIVE_INVALID";
 pub(crate) struct Payload {
     /// The directive.
     pub(crate) directive: String,
-    /// Whether a schedule asked: while another run goes on it is left out.
+    /// Whether a schedule asked. Then the job only enqueues the run, under the limits of its tenant, unless one goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) scheduled: bool,
 }
@@ -105,6 +106,25 @@ impl Catalogue {
 fn invalid(problems: &[Problem]) -> Trouble {
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     Trouble::new(ErrorClass::Fatal, DIRECTIVE_INVALID, lines.join("; "))
+}
+
+/// What delivers announcements, for each topic that has a destination.
+pub(crate) fn relays(settings: &Settings, store: &SharedDirectives) -> Result<Vec<Relay>> {
+    let how = relay::Settings {
+        allow_private: settings.webhooks.delivery.allow_private,
+        ..relay::Settings::default()
+    };
+    let relay = |plan: &OutboxPlan| {
+        let to = match plan.to.clone() {
+            Destination::Http { url, secret } => relay::Destination::Http { url, secret },
+            Destination::Notify { channel } => relay::Destination::Notify { channel },
+            Destination::File { path } => relay::Destination::File { path },
+        };
+        let topic = Topic { name: plan.topic.clone(), to };
+        Relay::new(topic, &how, Arc::clone(store), &settings.leader.instance)
+            .map_err(|error| Failed::config(format!("outbox.{:?}: {}", plan.topic, chain(&error))))
+    };
+    settings.directives.outbox.iter().map(relay).collect()
 }
 
 /// Executes runs.
@@ -184,6 +204,10 @@ impl Handler for Runner {
         })?;
         let run = RunId(context.job().to_string());
         let found = self.catalogue.find(&payload.directive);
+        let found = match found {
+            Ok(directive) if payload.scheduled => return fire(&context, &directive).await,
+            found => found,
+        };
         let assignment = found.and_then(|found| self.assignment(found, run.clone(), context.attempt()));
         let assignment = match assignment {
             Ok(assignment) => assignment,
@@ -193,23 +217,25 @@ impl Handler for Runner {
         let is_cancel = move || asked.is_cancelled();
         match steps::execute(assignment, context.stopping(), &is_cancel).await {
             Ended::Finished(run) => Ok(serde_json::value::to_raw_value(&RunView::from(&*run)).ok()),
-            Ended::Held { run, .. } if payload.scheduled => {
-                tracing::info!(agent = "meta-worker", directive = payload.directive, outcome = "skipped",
-                    held_by = %run, "another run of the directive goes on, so this one is left out");
-                let answer = serde_json::json!({ "outcome": "skipped", "held_by": run });
-                Ok(serde_json::value::to_raw_value(&answer).ok())
-            }
-            Ended::Held { otherwise, .. } => Err(wait_or_fail(*otherwise)),
             other => Err(wait_or_fail(other)),
         }
     }
+}
+
+/// Enqueues the run that a schedule asks for. One that is unfinished stands for it.
+async fn fire(context: &Context, directive: &Directive) -> HandlerResult {
+    let job = job(directive).map_err(|failure| Failure::fatal(failure.message))?;
+    let accepted = context.enqueue(vec![job]).await?;
+    let answer = accepted.first().map(|run| serde_json::json!({ "run_id": run.id, "skipped": run.existing }));
+    tracing::info!(agent = "meta-worker", directive = directive.name, answer = ?answer, "a schedule asks for a run");
+    Ok(answer.and_then(|answer| serde_json::value::to_raw_value(&answer).ok()))
 }
 
 fn wait_or_fail(ended: Ended) -> Failure {
     match ended {
         Ended::Wait { after, trouble } => failure(trouble, Some(after)),
         Ended::Failed(trouble) => failure(trouble, None),
-        Ended::Finished(_) | Ended::Held { .. } | Ended::Stopped => {
+        Ended::Finished(_) | Ended::Stopped => {
             Failure::transient("the execution was told to stop").with_retry_after(Duration::ZERO)
         }
     }

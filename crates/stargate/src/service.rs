@@ -39,6 +39,10 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 /// is not refused by the only node there is.
 const STANDING_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// What parts of this program record that the web server does not know.
+const METRICS: stargate_web::metrics::Catalogues =
+    &[stargate_directive::metrics::CATALOGUE, stargate_jobs::relay::metrics::CATALOGUE];
+
 /// What runs in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -85,9 +89,9 @@ impl Service {
         }
         // First, because it fails most often and leaves nothing behind.
         let (listener, address) = bind(listen).await?;
-        let metrics =
-            stargate_web::metrics::install(Some(settings.namespace.as_str()).filter(|name| !name.is_empty()))
-                .map_err(|error| Failure::config(chain(&error)))?;
+        let namespace = Some(settings.namespace.as_str()).filter(|name| !name.is_empty());
+        let metrics = stargate_web::metrics::install(namespace, METRICS)
+            .map_err(|error| Failure::config(chain(&error)))?;
         let stores = assemble::open_all(settings, Migrate::Yes).await?;
         let policy = policy(listen, &*stores.tokens).await?;
         let store = Arc::clone(&stores.jobs);
@@ -144,16 +148,19 @@ impl Service {
             mirrors: Some(Arc::new(service.mirrors.clone())),
         };
         service.tasks.spawn(metrics.run(service.closing.clone()));
-        service
-            .tasks
-            .spawn(stargate_web::queue_gauges::run(Arc::clone(&service.store), service.closing.clone()));
-        let lag = directing::lag::run(stores.directives, Arc::clone(&service.store), service.closing.clone());
-        service.tasks.spawn(lag);
+        service.start_gauges(&stores.directives);
         let scope = if role == Role::Worker { Scope::Status } else { Scope::Full };
         let git = git.map(|gateway| gateway.router());
         service.tasks.spawn(stargate_web::serve(listener, web, scope, git, service.closing.clone()));
         service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
+    }
+
+    /// Starts what looks at the store for the metrics.
+    fn start_gauges(&self, directives: &SharedDirectives) {
+        let (store, closing) = (&self.store, &self.closing);
+        self.tasks.spawn(stargate_web::queue_gauges::run(Arc::clone(store), closing.clone()));
+        self.tasks.spawn(directing::lag::run(Arc::clone(directives), Arc::clone(store), closing.clone()));
     }
 
     /// The part that this process takes in leadership.
@@ -175,6 +182,9 @@ impl Service {
         Runner::new(settings, directives, &self.tasks).register(&mut registry)?;
         let intake = assemble::intake(settings, &self.store, &mut registry).await?;
         let handle = self.start_pool(registry, assemble::pool_config(&settings.worker)).await?;
+        for relay in directing::relays(settings, directives)? {
+            self.tasks.spawn(relay.run(self.stop.clone()));
+        }
         self.tasks.spawn(scratch.run(settings.scratch.gc_interval, self.stop.clone()));
         self.start_sweeping(settings);
         if let Some(intake) = intake {

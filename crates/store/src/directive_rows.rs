@@ -377,3 +377,74 @@ pub(crate) fn no_notifications() -> Error {
 pub(crate) fn columns_json(columns: &[Column]) -> Result<Json> {
     to_json(&columns)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Json {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    fn table(columns: &[(&str, ColumnType)]) -> Table {
+        let column = |&(name, kind): &(&str, ColumnType)| Column { name: name.to_owned(), kind };
+        Table { name: "items".to_owned(), columns: columns.iter().map(column).collect() }
+    }
+
+    #[test]
+    fn a_hash_is_lower_case_hex() {
+        let mut hash = [0; 32];
+        hash[..3].copy_from_slice(&[0x01, 0xaf, 0xf0]);
+        assert_eq!(hex(&hash), format!("01aff0{}", "00".repeat(29)));
+    }
+
+    #[test]
+    fn a_request_is_known_by_what_it_asks_for() {
+        let ttl = Some(Duration::from_secs(1));
+        let first = request_hash(Some(&raw("{\"a\":1}")), Purpose::Cursor, Some("x"), ttl);
+        assert_eq!(first, request_hash(Some(&raw("{ \"a\": 1 }")), Purpose::Cursor, Some("x"), ttl));
+        let others = [
+            request_hash(Some(&raw("{\"a\":2}")), Purpose::Cursor, Some("x"), ttl),
+            request_hash(None, Purpose::Cursor, Some("x"), ttl),
+            request_hash(Some(&raw("{\"a\":1}")), Purpose::Lock, Some("x"), ttl),
+            request_hash(Some(&raw("{\"a\":1}")), Purpose::Cursor, None, ttl),
+            request_hash(Some(&raw("{\"a\":1}")), Purpose::Cursor, Some("x"), None),
+        ];
+        assert!(others.iter().all(|other| *other != first), "{others:?}");
+        assert_eq!(others.iter().collect::<HashSet<_>>().len(), others.len());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_known_by_its_text() {
+        let deep = |number: u32| raw(&format!("{}{number}{}", "[".repeat(200), "]".repeat(200)));
+        assert_eq!(record_hash(&raw("[1, 2]")), record_hash(&raw("[1,2]")));
+        assert_eq!(record_hash(&deep(1)), record_hash(&deep(1)));
+        assert_ne!(record_hash(&deep(1)), record_hash(&deep(2)));
+    }
+
+    #[test]
+    fn columns_are_added_or_refused() {
+        let known = table(&[("a", ColumnType::Text), ("b", ColumnType::Integer)]).columns;
+        let same = table(&[("b", ColumnType::Integer)]);
+        assert!(columns_to_add(&same, &known).unwrap().is_empty());
+        let more = table(&[("c", ColumnType::Json), ("a", ColumnType::Text)]);
+        assert_eq!(columns_to_add(&more, &known).unwrap(), [&more.columns[0]]);
+        let other = table(&[("a", ColumnType::Timestamp)]);
+        let problem = columns_to_add(&other, &known).unwrap_err().to_string();
+        assert!(problem.contains("a as text, not as timestamp"), "{problem}");
+    }
+
+    #[test]
+    fn prefixes_end_after_all_that_begins_so() {
+        let end = prefix_end("tenant/a");
+        assert!("tenant/a" < end.as_str() && "tenant/a/z" < end.as_str() && "tenant/b" > end.as_str());
+    }
+
+    #[test]
+    fn names_have_bounds() {
+        assert!(check_names(&[("run", "x"), ("worker", &"x".repeat(NAME_BYTES_MAX))]).is_ok());
+        for bad in ["", "a\0b", &"x".repeat(NAME_BYTES_MAX + 1)] {
+            assert!(check_names(&[("run", bad)]).is_err(), "{bad:?}");
+        }
+    }
+}

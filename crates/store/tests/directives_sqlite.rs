@@ -103,3 +103,26 @@ async fn notifications_need_postgres() {
     assert!(refused.code() == "INVALID" && refused.to_string().contains("Postgres"), "{refused}");
     assert_eq!(o.store.outbox_next(TOPIC, None, 10).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn pages_of_new_and_of_unchanged_items_are_counted_and_their_pace_is_told() {
+    const PAGES: u32 = 40;
+    const PAGE: u32 = 500;
+    let o = open().await;
+    let mut cursor = Expected::Absent;
+    for (round, what) in ["new", "unchanged"].into_iter().enumerate() {
+        let begun = std::time::Instant::now();
+        let mut found = stargate_directive::Counts::default();
+        for number in 0..PAGES {
+            let given = items(number * PAGE..(number + 1) * PAGE, "a title of some length");
+            let request = format!("{round}-{number}");
+            let written = o.store.persist(batch(&o.lease, &request, given, page(cursor, 1))).await.unwrap();
+            found += written.counts;
+            cursor = Expected::Version(written.cursor_version.unwrap());
+        }
+        let rows = u64::from(PAGES * PAGE);
+        println!("{what}: {:.0} rows/s", f64::from(PAGES * PAGE) / begun.elapsed().as_secs_f64());
+        let expected = if round == 0 { (rows, 0) } else { (0, rows) };
+        assert_eq!((found.created, found.unchanged), expected);
+    }
+}

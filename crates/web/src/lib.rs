@@ -19,6 +19,7 @@ mod lead;
 pub mod metrics;
 pub mod queue_gauges;
 mod request;
+pub mod sample;
 mod server;
 
 pub use api::mirror::Mirrors;

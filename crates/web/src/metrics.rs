@@ -71,6 +71,7 @@ pub enum MetricsError {
 pub struct MetricsHandle {
     exporter: PrometheusHandle,
     prefix: Arc<str>,
+    more: Catalogues,
 }
 
 impl std::fmt::Debug for MetricsHandle {
@@ -79,9 +80,13 @@ impl std::fmt::Debug for MetricsHandle {
     }
 }
 
-/// Makes this process record metrics. To be called once, before anything is recorded.
-pub fn install(namespace: Option<&str>) -> Result<MetricsHandle, MetricsError> {
-    let (recorder, handle) = build(namespace)?;
+/// Descriptions of metrics: name, kind and one line.
+pub type Catalogues = &'static [&'static [(&'static str, MetricKind, &'static str)]];
+
+/// Makes this process record metrics. To be called once, before anything is recorded. `more` describes those of parts
+/// that this crate does not know.
+pub fn install(namespace: Option<&str>, more: Catalogues) -> Result<MetricsHandle, MetricsError> {
+    let (recorder, handle) = build(namespace, more)?;
     metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Installed)?;
     Ok(handle)
 }
@@ -89,6 +94,7 @@ pub fn install(namespace: Option<&str>) -> Result<MetricsHandle, MetricsError> {
 /// A recorder that is not installed yet, and its handle: for tests and for processes with a recorder of their own.
 pub fn build(
     namespace: Option<&str>,
+    more: Catalogues,
 ) -> Result<(impl Recorder + Send + Sync + 'static, MetricsHandle), MetricsError> {
     let prefix = match namespace.filter(|name| !name.is_empty()) {
         Some(name) if !is_name(name) => return Err(MetricsError::Namespace(name.to_owned())),
@@ -99,9 +105,9 @@ pub fn build(
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
         .map_err(MetricsError::Build)?
         .build_recorder();
-    let handle = MetricsHandle { exporter: inner.handle(), prefix: prefix.as_str().into() };
+    let handle = MetricsHandle { exporter: inner.handle(), prefix: prefix.as_str().into(), more };
     let recorder = Namespaced { inner, prefix };
-    for (name, kind, about) in catalogue() {
+    for (name, kind, about) in catalogue(more) {
         let (name, about) = (KeyName::from_const_str(name), SharedString::const_str(about));
         match kind {
             MetricKind::Counter => recorder.describe_counter(name, None, about),
@@ -117,7 +123,7 @@ impl MetricsHandle {
     /// dashboards can be built before the first job.
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
-        for (name, kind, about) in catalogue() {
+        for (name, kind, about) in catalogue(self.more) {
             let name = renamed(&self.prefix, name).unwrap_or_else(|| name.to_owned());
             let kind = match kind {
                 MetricKind::Counter => "counter",
@@ -142,7 +148,7 @@ impl MetricsHandle {
 }
 
 /// Everything that this process may record.
-fn catalogue() -> impl Iterator<Item = (&'static str, MetricKind, &'static str)> {
+fn catalogue(more: Catalogues) -> impl Iterator<Item = (&'static str, MetricKind, &'static str)> {
     let gauges =
         stargate_leader::metrics::GAUGES.iter().map(|(name, about)| (*name, MetricKind::Gauge, *about));
     let counters =
@@ -159,6 +165,7 @@ fn catalogue() -> impl Iterator<Item = (&'static str, MetricKind, &'static str)>
         .chain(counters)
         .chain(mirror_gauges)
         .chain(mirror_counters)
+        .chain(more.iter().flat_map(|part| part.iter().copied()))
 }
 
 /// Puts the namespace before the names that get one.
@@ -222,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_namespace_is_put_before_worker_and_mirror_and_nothing_else() {
-        let (recorder, handle) = build(Some("shithub")).unwrap();
+        let (recorder, handle) = build(Some("shithub"), &[]).unwrap();
         metrics::with_local_recorder(&recorder, || {
             metrics::counter!("worker_pauses_total").increment(2);
             metrics::counter!("mirror_retries_total", "reason" => "timeout").increment(1);
@@ -237,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_metric_of_the_queue_is_described_once_before_and_after_it_is_recorded() {
-        let (recorder, handle) = build(None).unwrap();
+        let (recorder, handle) = build(None, &[]).unwrap();
         for recorded in [false, true] {
             if recorded {
                 metrics::with_local_recorder(&recorder, || {
@@ -246,7 +253,7 @@ mod tests {
                 });
             }
             let text = handle.render();
-            for (name, ..) in catalogue() {
+            for (name, ..) in catalogue(&[]) {
                 assert_eq!(text.matches(&format!("# HELP {name} ")).count(), 1, "{name} in {text}");
                 assert_eq!(text.matches(&format!("# TYPE {name} ")).count(), 1, "{name} in {text}");
             }
@@ -259,9 +266,9 @@ mod tests {
     #[test]
     fn a_namespace_that_prometheus_refuses_is_refused() {
         for bad in ["1a", "a-b", "ä", "a b", &"x".repeat(65)] {
-            assert!(build(Some(bad)).is_err(), "{bad:?}");
+            assert!(build(Some(bad), &[]).is_err(), "{bad:?}");
         }
-        assert!(build(Some("")).is_ok(), "an empty setting means none");
+        assert!(build(Some(""), &[]).is_ok(), "an empty setting means none");
     }
 
     #[test]

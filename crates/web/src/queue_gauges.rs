@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_becomes_empty_falls_to_zero() {
-        let (recorder, handle) = crate::metrics::build(None).unwrap();
+        let (recorder, handle) = crate::metrics::build(None, &[]).unwrap();
         metrics::with_local_recorder(&recorder, || {
             let mut gauges = Gauges::default();
             gauges.set(vec![counts("a", 3), counts("b", 5)]);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn many_queues_do_not_become_as_many_labels() {
-        let (recorder, handle) = crate::metrics::build(None).unwrap();
+        let (recorder, handle) = crate::metrics::build(None, &[]).unwrap();
         metrics::with_local_recorder(&recorder, || {
             Gauges::default().set((0..1000).map(|n| counts(&format!("q{n}"), 1)).collect());
         });

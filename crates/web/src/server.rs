@@ -29,7 +29,7 @@ use crate::{api, health, request};
 /// How long a route may take to answer; live streams have answered when they begin.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client may take to send the head of a request, and an idle connection may stay open.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections at once; further ones wait in the system's backlog.
 const CONNECTIONS_MAX: usize = 4096;
 /// How long to wait after a failed accept: the usual reason, no file handles left, does not go away at once.
@@ -76,7 +76,7 @@ fn routes(shared: Shared, scope: Scope) -> Router {
     finish(routes, shared)
 }
 
-async fn serve_routes(
+pub(crate) async fn serve_routes(
     listener: TcpListener,
     routes: Router,
     stop: CancellationToken,

@@ -26,10 +26,6 @@ pub async fn retry_quarantined(given: Assignment, only: &[QuarantineId]) -> Resu
     let mut execution = match acquire_context(given).await {
         Ok(execution) => execution,
         Err(Ended::Failed(trouble) | Ended::Wait { trouble, .. }) => return Err(trouble),
-        Err(Ended::Held { run, .. }) => {
-            let message = format!("run {run} of this directive goes on; try again when it has ended");
-            return Err(Trouble::new(ErrorClass::Conflict, super::RUN_HELD, message));
-        }
         Err(other @ (Ended::Finished(_) | Ended::Stopped)) => {
             return Err(Trouble::new(ErrorClass::Fatal, super::RUN_HELD, format!("{other:?}")));
         }

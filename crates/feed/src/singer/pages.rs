@@ -80,6 +80,11 @@ impl Collected {
         self.records.len() > size || self.bytes - last > PAGE_BYTES_MAX
     }
 
+    /// Whether there are records with a state after them.
+    pub(super) fn has_safe(&self) -> bool {
+        self.state.as_ref().is_some_and(|(before, _)| *before > 0)
+    }
+
     /// A page with something after it. It ends at the last state in it; if there is none, it says no pointer.
     pub(super) fn page(&mut self, size: usize) -> (Vec<Record>, Option<Pointer>) {
         match self.up_to_state(size) {

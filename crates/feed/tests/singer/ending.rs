@@ -127,3 +127,25 @@ async fn a_tap_may_be_silent_for_as_long_as_it_likes_and_still_be_cancelled() {
     feed.close().await;
     gone(&pid).await;
 }
+
+#[tokio::test]
+async fn what_is_safe_is_given_out_although_the_tap_takes_its_time() {
+    let record = |id: u32| format!("echo '{{\"type\":\"RECORD\",\"stream\":\"s\",\"record\":{id}}}'");
+    let script = format!(
+        "{}; echo '{{\"type\":\"STATE\",\"value\":7}}'; {}; while [ ! -e go ]; do sleep 0.1; done; {}",
+        record(1),
+        record(2),
+        record(3)
+    );
+    let bench = Bench::with_script(&script);
+    let mut feed = bench.open("", &Pointer::Null).await.unwrap();
+    let first = page(&mut *feed, 100).await.unwrap();
+    assert_eq!((first.records.as_slice(), first.next), (["1".to_owned()].as_slice(), Some(7.into())));
+    assert!(!first.is_last);
+    bench.write("go", "");
+    let (rest, error) = read(&mut *feed, 100).await;
+    feed.close().await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(rest.len(), 1);
+    assert_eq!(rest[0].records, ["2", "3"]);
+}

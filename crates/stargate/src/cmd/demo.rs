@@ -2,6 +2,7 @@
 
 mod check;
 mod endpoint;
+mod ingest;
 mod push;
 
 use std::path::Path;
@@ -61,6 +62,8 @@ pub(crate) struct Cast {
     pub(crate) tenants: Vec<JobId>,
     /// The job that makes a video, and the one that cuts it; without ffmpeg there are none.
     pub(crate) clip: Option<[JobId; 2]>,
+    /// The run of the directive.
+    pub(crate) ingest: JobId,
     /// The job that pushes to the repository; without git there is none.
     pub(crate) push: Option<JobId>,
 }
@@ -75,6 +78,7 @@ impl Cast {
             self.chain[1],
             self.flaky,
             self.poison,
+            self.ingest,
         ];
         all.extend(&self.tenants);
         all.extend(self.clip.iter().flatten());
@@ -102,6 +106,7 @@ impl Demo {
         let stop = signals::stop_token(&tasks)?;
         let endpoint = endpoint::start(&tasks).await?;
         let settings = prepare(home.path(), endpoint.address)?;
+        ingest::prepare(home.path(), &tasks).await?;
         if global.verbose > 0 {
             crate::log::install(&settings, global.verbose - 1, false)?;
         }
@@ -137,7 +142,7 @@ impl Demo {
             home.display(),
             service.address
         ));
-        let mut cast = enqueue(store).await?;
+        let mut cast = enqueue(store, settings).await?;
         if has_ffmpeg(settings) {
             cast.clip = Some(enqueue_clip(store, home).await?);
         } else {
@@ -156,6 +161,7 @@ impl Demo {
         let jobs = jobs?;
         let ticks = ticks(store).await?;
         let mut outcomes = check::outcomes(store, &cast, &jobs, &ticks, endpoint.calls()).await?;
+        outcomes.push(ingest::outcome(settings, cast.ingest).await?);
         if let Some(jobs) = cast.clip {
             outcomes.push(check::clip(store, settings, jobs).await?);
         }
@@ -192,7 +198,7 @@ fn prepare(home: &Path, endpoint: std::net::SocketAddr) -> Result<Settings> {
     config::load(flags, &Environment::default())
 }
 
-async fn enqueue(store: &dyn Store) -> Result<Cast> {
+async fn enqueue(store: &dyn Store, settings: &Settings) -> Result<Cast> {
     let json = |value: serde_json::Value| move |kind: &str| NewJob::of(kind, &value);
     let image = json(serde_json::json!({ "image": "cat.png", "size": 200 }));
     let message = json(serde_json::json!({ "to": "ann", "text": "the thumbnail is ready" }));
@@ -221,6 +227,7 @@ async fn enqueue(store: &dyn Store) -> Result<Cast> {
         flaky,
         poison,
         tenants,
+        ingest: ingest::enqueue(store, settings).await?,
         clip: None,
         push: None,
     })
@@ -277,6 +284,9 @@ fn print_what_to_look_at(service: &Service, home: &Path, cast: &Cast, out: Outpu
         (format!("{stargate} job enqueue thumbnail --wait"), "watch one live"),
         (format!("{stargate} queue list"), "what waits where"),
         (format!("{stargate} schedule list"), "the schedule, in words"),
+        (format!("{stargate} directive show sample"), "the directive, its cursor and its run"),
+        (format!("{stargate} directive quarantine list"), "the record that did not fit, and why"),
+        (format!("{stargate} directive run sample"), "read it all again: nothing has changed"),
         (format!("{stargate} doctor"), "is everything well?"),
         (format!("{http}/api/v1/jobs"), "the same over HTTP"),
         (format!("{http}/metrics"), "for Prometheus"),

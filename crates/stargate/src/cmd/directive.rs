@@ -6,6 +6,7 @@ mod cursor;
 mod list;
 mod quarantine;
 mod run;
+pub(crate) mod sample;
 mod show;
 
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ pub(crate) enum DirectiveCommand {
     /// Records that could not become items
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
+    /// Serve a local API with made-up items, to try directives on
+    Sample(sample::Sample),
     /// Print the JSON Schema of a directive's file, for editors
     #[command(after_help = "Example:\n  stargate directive schema > directive.schema.json")]
     Schema,
@@ -70,6 +73,7 @@ impl DirectiveCommand {
             Self::Cancel(cancel) => cancel.run(app).await,
             Self::Cursor(cursor) => cursor.run(app).await,
             Self::Quarantine(quarantine) => quarantine.run(app).await,
+            Self::Sample(sample) => sample.run(app).await,
             Self::Schema => {
                 schema(app.out);
                 Ok(())

@@ -6,12 +6,15 @@ use crate::{code, json, stargate, stderr};
 fn the_demo_ends_with_every_outcome_as_it_should_be() {
     let outcomes = json(&stargate(), &["demo", "--once", "--json"]);
     let outcomes = outcomes.as_array().unwrap();
-    assert_eq!(outcomes.len(), 11);
+    assert_eq!(outcomes.len(), 12);
     assert!(outcomes.iter().all(|outcome| outcome["ok"] == true), "{outcomes:#?}");
     let found = |shows: &str| {
         let outcome = outcomes.iter().find(|outcome| outcome["shows"] == shows).unwrap();
         outcome["found"].as_str().unwrap()
     };
+    let ingested = found("a directive that reads an API");
+    assert!(ingested.starts_with("succeeded, 999 of 1 000 items are rows, 1 quarantined: "), "{ingested}");
+    assert!(ingested.contains("title"), "{ingested}");
     let pushed = found("a git push through the gateway");
     assert!(pushed.contains("on 2 refs, 2 journaled, 2 processed"), "{pushed}");
     let mirrored = found("and its mirror");

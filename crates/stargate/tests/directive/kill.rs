@@ -77,6 +77,26 @@ async fn a_worker_killed_at_every_step_leaves_rows_and_cursor_that_agree_on_post
     killed_at_every_step(Kind::Postgres).await;
 }
 
+#[tokio::test]
+async fn a_worker_killed_after_each_page_fetches_no_page_twice() {
+    let wishes = Wishes { top: "concurrency = 1", ..Wishes::default() };
+    let stage = Stage::wishing(Kind::Sqlite, SourceServer::start(500), &wishes).await;
+    stage.enqueue();
+    for page in 1..=5 {
+        let mut worker =
+            stage.program.start_with(&["worker"], &[("STARGATE_TEST_DIE_AT_STEP", "AdvanceCursor")]);
+        died(&mut worker).await;
+        assert_eq!(stage.last_run().unwrap()["pages"], page);
+    }
+    let before = stage.server.request_count();
+    let mut worker = stage.worker();
+    worker.ready().await;
+    stage.run_is(|run| run["outcome"] == "succeeded").await;
+    assert_eq!(stage.server.request_count(), before, "the source had ended");
+    assert_exactly_once(&stage, 500).await;
+    stage.remove().await;
+}
+
 /// Kills at moments that nobody chose, until so many hit a run that was under way.
 async fn killed_anywhere(kind: Kind) {
     let long: Option<u64> = std::env::var(KILLS).ok().map(|kills| kills.parse().expect(KILLS));

@@ -55,9 +55,12 @@ impl Registry {
     }
 }
 
+/// A table as it was seen, and its statements.
+type Seen = (Table, Arc<Texts>);
+
 /// Tables that this process has seen to be as they should be, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Sinks(RwLock<HashMap<String, Vec<(Table, Arc<Texts>)>>>);
+pub(crate) struct Sinks(RwLock<HashMap<String, Vec<Seen>>>);
 
 impl Sinks {
     /// The statements for a table that is known.

@@ -12,12 +12,16 @@ use stargate_queue::Error;
 
 use super::error::Step;
 use super::rows::{instant, wrong};
+use super::session::sql;
 use crate::directive_rows::{
     FIXED_COLUMNS, column_gone, columns_json, columns_to_add, counts_differ, hex, not_a_sink, quoted,
 };
 
 /// Where the store's own database keeps which tables are sinks.
 pub(crate) const OWN_REGISTRY: &str = "directive_sink";
+
+/// One row.
+const KEY: &str = "tenant_id = ?1 and project_id = ?2 and directive = ?3 and entity_id = ?4";
 
 /// A row that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +83,7 @@ pub(crate) fn upsert(
     now: i64,
 ) -> Step<Vec<Change>> {
     let name = quoted(&table.name);
-    let mut find = conn.prepare_cached(&format!(
-        "select hash, version from {name} where tenant_id = ?1 and project_id = ?2 and directive = ?3 and entity_id = ?4"
-    ))?;
+    let mut find = conn.prepare_cached(&find_text(&name))?;
     let mut insert = conn.prepare_cached(&insert_text(&name, &table.columns))?;
     let mut update = conn.prepare_cached(&update_text(&name, &table.columns))?;
     let at = time_text(instant(now));
@@ -105,10 +107,7 @@ pub(crate) fn upsert(
 
 /// Whether every item is there with its hash: what was written is not only believed.
 pub(crate) fn holds_all(conn: &Connection, owner: &Owner, table: &Table, items: &[Item]) -> Step<bool> {
-    let name = quoted(&table.name);
-    let mut find = conn.prepare_cached(&format!(
-        "select hash, version from {name} where tenant_id = ?1 and project_id = ?2 and directive = ?3 and entity_id = ?4"
-    ))?;
+    let mut find = conn.prepare_cached(&find_text(&quoted(&table.name)))?;
     for item in items {
         if !matches!(find_row(&mut find, owner, &item.entity_id, &hex(&item.hash))?, Found::Same) {
             return Ok(false);
@@ -119,7 +118,7 @@ pub(crate) fn holds_all(conn: &Connection, owner: &Owner, table: &Table, items: 
 
 /// Every sink of the store's own database that is there, with the columns that are, and how many rows it has.
 pub(crate) fn all(conn: &Connection) -> Step<Vec<(Table, u64)>> {
-    let mut list = conn.prepare(&format!("select table_name from {OWN_REGISTRY} order by table_name"))?;
+    let mut list = conn.prepare(sql!("export_sinks"))?;
     let names: Vec<String> = list.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
     let mut sinks = Vec::new();
     for name in names {
@@ -175,6 +174,11 @@ fn execute(
     statement.execute(params_from_iter(fixed.into_iter().chain(mapped)))
 }
 
+/// The key is ?1 to ?4, as in the other statements.
+fn find_text(name: &str) -> String {
+    format!("select hash, version from {name} where {KEY}")
+}
+
 /// Values ?1 to ?8 are tenant, project, directive, entity, hash, version, body, time; the mapped ones follow.
 fn insert_text(name: &str, columns: &[Column]) -> String {
     let (mut names, mut values) = (FIXED_COLUMNS.join(", "), "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8".to_owned());
@@ -190,9 +194,7 @@ fn update_text(name: &str, columns: &[Column]) -> String {
     for (index, column) in columns.iter().enumerate() {
         let _ = write!(sets, ", {} = ?{}", quoted(&column.name), index + 9);
     }
-    format!(
-        "update {name} set {sets} where tenant_id = ?1 and project_id = ?2 and directive = ?3 and entity_id = ?4"
-    )
+    format!("update {name} set {sets} where {KEY}")
 }
 
 /// An ordinary table with a key beside it: bodies may be large, and keys are looked up far more often than bodies.
@@ -249,14 +251,14 @@ fn missing_columns<'t>(table: &'t Table, actual: &HashMap<String, String>) -> St
 
 /// The columns that a table has, with their types; none if it is not there.
 fn actual_columns(conn: &Connection, name: &str) -> Step<HashMap<String, String>> {
-    let mut list = conn.prepare_cached("select name, type from pragma_table_info(?1)")?;
+    let mut list = conn.prepare_cached(sql!("sink_columns"))?;
     let names = list.query_map([name], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Whether anything has the name: a table, a view or an index.
 fn is_taken(conn: &Connection, name: &str) -> Step<bool> {
-    let mut find = conn.prepare_cached("select 1 from sqlite_schema where lower(name) = ?1")?;
+    let mut find = conn.prepare_cached(sql!("sink_taken"))?;
     Ok(find.exists([name])?)
 }
 

@@ -1,7 +1,7 @@
 //! Directives where Postgres differs: poolers, connections that break, tables that others change, notifications.
 
 use serde_json::{Value, json};
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, Tasks};
 use stargate_directive::item::{Advance, Batch, Rows};
 use stargate_directive::outbox::OutboxId;
 use stargate_directive::run::{Begin, Lease, RunId};
@@ -78,46 +78,45 @@ async fn a_run_goes_its_way_through_a_pooler() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_cut_at_any_moment_lose_and_repeat_nothing() {
-    const PAGES: u32 = 60;
+    const CUTS: i64 = 30;
+    const PAGES_MAX: u32 = 10_000;
     let database = database().await;
     let store = connect(database.url()).await;
     let lease = begin(&store, "r1").await;
     let client = database.client().await;
-    let cutting = tokio::spawn(async move {
+    let cutting = Tasks::new().spawn(async move {
         let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
             where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'";
         let mut cuts = 0;
-        loop {
+        while cuts < CUTS {
             cuts += number(&client, cut).await;
             tokio::task::yield_now().await;
-            if cuts >= 30 {
-                return cuts;
-            }
         }
     });
-    let (mut expected, mut failures) = (ABSENT, 0);
-    for number in 0..PAGES {
-        let given = page_of(&lease, number, expected);
+    let (mut expected, mut pages, mut repeated) = (ABSENT, 0, 0);
+    while !cutting.is_finished() {
+        let given = page_of(&lease, pages, expected);
         let written = eventually(PATIENCE, "a batch that is written", || async {
             store.persist(given.clone()).await.map_err(|error| {
                 assert_eq!(error.class(), ErrorClass::RetryableTransient, "{error:?}");
                 error.to_string()
             })
-        });
-        let written = written.await;
-        failures += u32::from(!written.first);
-        assert_eq!(written.counts, counts(10, 0, 0, 0), "page {number}");
+        })
+        .await;
+        assert_eq!(written.counts, counts(10, 0, 0, 0), "page {pages}");
+        repeated += u32::from(!written.first);
         expected = next(&written);
+        pages += 1;
+        assert!(pages < PAGES_MAX, "too few connections are cut");
     }
-    println!("{failures} answers were lost after the commit");
-    cutting.abort();
+    println!("{pages} pages; {repeated} of their answers were lost after the commit");
     let client = database.client().await;
-    let rows = i64::from(PAGES * 10);
+    let rows = i64::from(pages * 10);
     assert_eq!(number(&client, "select count(*) from public.items where version = 1").await, rows);
     assert_eq!(number(&client, "select count(distinct key) from stargate.directive_outbox").await, rows);
     assert_eq!(number(&client, "select count(*) from stargate.directive_outbox").await, rows);
     let run = store.run(&lease.run).await.unwrap().unwrap();
-    assert_eq!((run.pages, run.counts), (u64::from(PAGES), counts(u64::from(PAGES) * 10, 0, 0, 0)));
+    assert_eq!((run.pages, run.counts), (u64::from(pages), counts(u64::from(pages) * 10, 0, 0, 0)));
     drop((client, store));
     database.remove().await;
 }
@@ -183,7 +182,7 @@ async fn a_reject_with_what_postgres_cannot_keep_is_kept_all_the_same() {
 async fn listen(database: &Database, channel: &str) -> (Client, mpsc::UnboundedReceiver<String>) {
     let (client, mut driver) = tokio_postgres::connect(database.url(), NoTls).await.unwrap();
     let (said, heard) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
+    Tasks::new().spawn(async move {
         while let Some(Ok(message)) = futures::future::poll_fn(|context| driver.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message {
                 let _ = said.send(notification.payload().to_owned());

@@ -228,7 +228,7 @@ async fn over_the_depth_limit_producers_are_pushed_back() {
 
 #[test]
 fn each_enqueue_that_is_pushed_back_is_counted() {
-    let (recorder, handle) = stargate_web::metrics::build(None).unwrap();
+    let (recorder, handle) = stargate_web::metrics::build(None, &[]).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {

@@ -68,7 +68,7 @@ impl Fixture {
         let kinds = ["greet", "other/kind"].map(|kind| KindSpec::new(kind, &Profile::default()).unwrap());
         store.kinds_register(kinds.to_vec()).await.unwrap();
         let store: SharedStore = Arc::new(store);
-        let (_, metrics) = stargate_web::metrics::build(None).unwrap();
+        let (_, metrics) = stargate_web::metrics::build(None, &[]).unwrap();
         let health: Arc<dyn Health> = Arc::new(|| vec![Check::passed("disk")]);
         let (instance, version) = ("node-1".to_owned(), "1.2.3".to_owned());
         let mut app = App {

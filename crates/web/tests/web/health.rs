@@ -87,7 +87,7 @@ async fn a_process_without_the_api_serves_status_and_nothing_else() {
 
 #[test]
 fn gauges_of_the_queues_come_from_the_store() {
-    let (recorder, handle) = stargate_web::metrics::build(None).unwrap();
+    let (recorder, handle) = stargate_web::metrics::build(None, &[]).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {

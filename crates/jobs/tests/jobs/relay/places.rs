@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use stargate_directive::outbox::OutboxId;
 use stargate_jobs::relay::Destination;
 use stargate_testkit::eventually;
 
@@ -61,6 +62,8 @@ async fn a_relay_that_dies_after_a_write_writes_it_again_and_skips_nothing() {
         .await;
         relay.abort();
         let _ = relay.await;
+        // What it asked of the store is done before this is: a lock that it takes now must be over as well.
+        f.store.outbox_failed(OutboxId(0), "no such announcement").await.unwrap();
         f.clock.advance(LOCK_OVER);
     }
     let (stop, relay) = f.relay(Destination::File { path: path.clone() });

@@ -155,7 +155,10 @@ impl Here {
 
 /// What a person sees meanwhile.
 struct Screen {
+    out: Output,
     bar: Option<ProgressBar>,
+    /// What was said last where there is no terminal.
+    waiting: Option<String>,
 }
 
 impl Screen {
@@ -170,11 +173,17 @@ impl Screen {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        Self { bar }
+        Self { out, bar, waiting: None }
     }
 
     fn show(&mut self, run: &DirectiveRun) {
-        let Some(bar) = &self.bar else { return };
+        let Some(bar) = &self.bar else {
+            if self.waiting != run.beat.waiting_for {
+                self.waiting.clone_from(&run.beat.waiting_for);
+                self.waiting.iter().for_each(|reason| self.out.note(format!("waiting: {reason}")));
+            }
+            return;
+        };
         let counts = run.counts;
         let mut text = format!("page {}  {} items", run.pages, output::grouped(counts.total()));
         if counts.failed > 0 {

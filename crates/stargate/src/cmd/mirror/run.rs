@@ -54,7 +54,7 @@ impl Run {
     pub(super) async fn run(&self, app: &App) -> Result<()> {
         let mut target = self.at.target(app).await?;
         target.config.coalesce |= self.coalesce;
-        let recorded = stargate_web::metrics::install(None);
+        let recorded = stargate_web::metrics::install(None, &[]);
         let recorded = recorded.map_err(|error| Failure::config(chain(&error)))?;
         let permit = NodePermit::ask(app).await?;
         let (tasks, signals) = (Tasks::new(), Tasks::new());
