@@ -17,6 +17,23 @@ pub fn hash<'v>(values: impl IntoIterator<Item = Option<&'v Value>>) -> Hash {
     sum.finalize().into()
 }
 
+/// Whether a value has numbers of which a 64-bit float keeps only the beginning: then two values may be the same here and
+/// differ in their text.
+pub fn is_rounded(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            let is_float = !number.is_i64() && !number.is_u64();
+            is_float && number.as_f64().is_none_or(|float| float.abs() >= EXACT_MAX)
+        }
+        Value::Array(array) => array.iter().any(is_rounded),
+        Value::Object(object) => object.values().any(is_rounded),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+/// Up to here each whole number is a 64-bit float of its own.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// Each value begins with a letter for its type, and text with its length, so that no two values read the same.
 fn feed(sum: &mut Sha256, value: &Value) {
     match value {

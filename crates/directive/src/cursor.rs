@@ -29,9 +29,13 @@ pub struct Cursor {
 /// that has not yet said where to go on.
 ///
 /// Whoever takes up the run fetches these records again and writes them again ([`crate::Batch::replayed`]): those that
-/// are the same cost nothing and are not counted twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// are the same cost nothing and are not counted twice. For another run, or at another cursor, it means nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partial {
     /// Records.
     pub accounted: u64,
+    /// The run that has counted them.
+    pub run: String,
+    /// The version of the cursor that they come after; 0 if there is none.
+    pub cursor_version: u64,
 }

@@ -18,6 +18,7 @@ use crate::item::Table;
 use crate::retry::Policy;
 use crate::transform::{Field, Mapping};
 
+pub use check::is_own_table;
 pub use read::{files, read};
 pub use text::{Secretive, Unset};
 pub use together::{Found, together};
@@ -76,12 +77,8 @@ impl Directive {
     pub fn mapping(&self) -> Result<Mapping, Problem> {
         let schema = self.item.schema.as_ref().map(schema::compile).transpose();
         let schema = schema.map_err(|problem| self.places.schema.problem(&self.path, problem))?;
-        Ok(Mapping {
-            key: self.item.key.clone(),
-            hash: self.item.hash.clone(),
-            fields: self.item.fields.clone(),
-            schema,
-        })
+        let item = &self.item;
+        Ok(Mapping::new(item.key.clone(), item.hash.clone(), item.fields.clone(), schema))
     }
 
     /// The variables of the environment that it names, in the order of their names.

@@ -134,6 +134,13 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ("type = \"timestamp\"", "type = \"date\"", "type \"date\" is not known"),
         ("{/a}-", "{/a-", "has a brace without its other half"),
         ("table = \"items\"", "table = \"items; drop table job\"", "must be 1 to 63 lower-case"),
+        ("table = \"items\"", "table = \"pg_items\"", "issues.toml:33:9: must not begin with \"pg_\""),
+        ("table = \"items\"", "table = \"job_history\"", "issues.toml:33:9: \"job_history\" is reserved"),
+        (
+            "title = \"/title\"",
+            "xmin = \"/title\"",
+            "\"xmin\" is a column that Postgres or SQLite keeps for itself",
+        ),
     ] {
         let told = refused(from, to);
         assert!(told.contains(expected), "{to:?}: {told}");
@@ -152,6 +159,34 @@ fn all_problems_are_told_at_once_in_the_order_of_the_file() {
 fn text_that_is_no_toml_is_told_with_its_place() {
     let problems = read("name = \"issues\"\nqueue = \n").unwrap_err();
     assert_eq!((problems.len(), problems[0].line), (1, 2), "{problems:?}");
+}
+
+/// The usual directive with a tap that has these settings.
+fn tap(config: &str) -> Result<Directive, Vec<Problem>> {
+    let (before, rest) = GOOD.split_once("[source]\n").unwrap();
+    let (_, after) = rest.split_once("[item]\n").unwrap();
+    read(&format!("{before}[source]\ntype = \"singer\"\ncommand = [\"tap\"]\n{config}\n[item]\n{after}"))
+}
+
+#[test]
+fn variables_within_tables_and_lists_of_a_taps_settings_are_known_with_their_places() {
+    let config = "[source.config]\nflat = \"${env:A}\"\nheaders = { auth = \"Bearer ${env:B}\" }\n\
+                  keys = [\"x\", [{ deep = \"${env:C}\" }]]\n[source.config.more]\nlast = \"${env:D}\"\n";
+    let directive = tap(config).unwrap();
+    assert_eq!(directive.variables().collect::<Vec<_>>(), ["A", "B", "C", "D"]);
+    let unset = directive.unset(|name| (name == "A").then(String::new));
+    let places: Vec<_> = unset.iter().map(|problem| (problem.line, problem.column)).collect();
+    assert_eq!(places, [(24, 28), (25, 25), (27, 9)], "{unset:?}");
+    assert!(unset[1].to_string().contains("C is not set; a run would fail"), "{unset:?}");
+}
+
+#[test]
+fn a_broken_reference_anywhere_in_a_taps_settings_is_refused() {
+    for broken in ["\"${env:A\"", "{ a = \"${env:A\" }", "[\"x\", { b = [\"${env:A\"] }]"] {
+        let problems = tap(&format!("config = {{ key = {broken} }}\n")).unwrap_err();
+        assert_eq!((problems.len(), problems[0].line), (1, 22), "{broken}: {problems:?}");
+        assert!(problems[0].to_string().contains("without \"}\""), "{broken}: {problems:?}");
+    }
 }
 
 #[test]

@@ -128,7 +128,12 @@ pub enum Rows {
         topic: Option<Arc<str>>,
     },
     /// They are in another database already, and counted there.
-    Elsewhere(Counts),
+    Elsewhere {
+        /// What became of them.
+        counts: Counts,
+        /// Whom they are about: what was kept aside of them before is resolved.
+        entities: Vec<String>,
+    },
 }
 
 /// What a batch does to the cursor.

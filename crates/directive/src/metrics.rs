@@ -1,5 +1,6 @@
 //! The names of the metrics of directives.
 
+use stargate_base::ErrorClass;
 use stargate_queue::metrics::MetricKind;
 
 use crate::item::Counts;
@@ -38,6 +39,12 @@ pub(crate) fn batch(directive: &str, counts: Counts) {
 /// Counts a run that ended.
 pub(crate) fn run(directive: &str, outcome: Outcome) {
     metrics::counter!(RUNS, "directive" => directive.to_owned(), "outcome" => outcome.as_str()).increment(1);
+}
+
+/// Counts a retry that the queue does not see.
+pub(crate) fn retry(code: &str, class: ErrorClass) {
+    let (code, class) = (code.to_owned(), class.as_str());
+    metrics::counter!(stargate_queue::metrics::RETRIES, "code" => code, "error_class" => class).increment(1);
 }
 
 /// Counts a conflict.

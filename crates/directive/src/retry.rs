@@ -8,6 +8,9 @@ use stargate_base::{Backoff, ErrorClass};
 /// Conflicts in a row that are waited for; the next one needs an operator.
 pub const CONFLICTS_MAX: u32 = 5;
 
+/// The shortest delay that a source is granted: one that asks for none would be asked without pause.
+pub const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+
 /// How failures of a directive are retried.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
@@ -46,6 +49,9 @@ pub struct Failures {
     pub transient: u32,
     /// Because somebody else was faster.
     pub conflict: u32,
+    /// How many records the run had come to. Only what comes after them is a success: reading the same ones again is not.
+    #[serde(default)]
+    pub reached: u64,
 }
 
 /// What to do after a failure.
@@ -69,9 +75,16 @@ pub enum GiveUp {
 }
 
 impl Failures {
-    /// Something worked: what failed before counts no more.
-    pub fn forget(&mut self) {
-        *self = Self::default();
+    /// Something worked, so many records from the beginning: if that is further than before, what failed counts no more.
+    pub fn forget(&mut self, records: u64) {
+        if records > self.reached {
+            *self = Self::default();
+        }
+    }
+
+    /// Notes how far the run had come when something failed.
+    pub fn at(&mut self, records: u64) {
+        self.reached = self.reached.max(records);
     }
 
     /// Counts a failure. What the source asks for takes the place of the delay.
@@ -82,7 +95,8 @@ impl Failures {
                 if policy.transient_max.is_some_and(|most| self.transient > most) {
                     return Next::GiveUp(GiveUp::TriesExhausted);
                 }
-                Next::Retry(retry_after.unwrap_or_else(|| policy.transient.delay(self.transient)))
+                let wish = retry_after.map(|wish| wish.max(RETRY_AFTER_MIN));
+                Next::Retry(wish.unwrap_or_else(|| policy.transient.delay(self.transient)))
             }
             ErrorClass::Conflict => {
                 self.conflict += 1;
@@ -135,6 +149,7 @@ mod tests {
         let mut fail = |wish| failures.count(&Policy::STANDARD, ErrorClass::RetryableTransient, wish);
         assert_eq!(fail(Some(wish)), Next::Retry(wish));
         assert_eq!(fail(None), Next::Retry(Duration::from_secs(60)));
+        assert_eq!(fail(Some(Duration::ZERO)), Next::Retry(RETRY_AFTER_MIN));
     }
 
     #[test]
@@ -144,8 +159,10 @@ mod tests {
         for _ in 0..3 {
             let first = failures.count(&policy, ErrorClass::RetryableTransient, None);
             assert_eq!(first, Next::Retry(Duration::from_secs(30)));
-            failures.forget();
+            failures.forget(1);
         }
+        failures.at(100);
+        failures.forget(100);
         failures.count(&policy, ErrorClass::RetryableTransient, None);
         let second = failures.count(&policy, ErrorClass::RetryableTransient, None);
         assert_eq!(second, Next::GiveUp(GiveUp::TriesExhausted));

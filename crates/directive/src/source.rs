@@ -105,7 +105,16 @@ pub trait Databases: Send + Sync + Debug {
 #[async_trait]
 pub trait ForeignSink: Send + Sync + Debug {
     /// Writes items as a batch here would be, verifies that they are there, and counts them.
-    async fn upsert(&self, owner: &Owner, table: &Table, items: &[Item]) -> Result<Counts, SourceError>;
+    ///
+    /// `fence` is the version of the run's lease. It only rises, and is kept there with the rows' owner: whoever comes
+    /// with a lower one than was seen is refused with `Conflict`, and writes nothing.
+    async fn upsert(
+        &self,
+        owner: &Owner,
+        fence: u64,
+        table: &Table,
+        items: Vec<Item>,
+    ) -> Result<Counts, SourceError>;
 }
 
 /// Whose rows they are.

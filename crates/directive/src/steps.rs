@@ -2,6 +2,7 @@
 
 mod again;
 mod ahead;
+mod begin;
 mod ending;
 mod heart;
 mod persist;
@@ -16,29 +17,32 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::again::{Retried, retry_quarantined};
 use self::ahead::{Ahead, Reading};
-use self::ending::given_up;
+use self::begin::acquire_context;
 pub use self::ending::{CONFLICT_EXHAUSTED, end_abandoned};
 use self::heart::{BEATS_PER_LEASE, Halt, Heart};
-use self::say::{Who, millis, say};
+use self::say::{Who, say};
 pub use self::trouble::Trouble;
 use crate::cursor::{Cursor, Partial, Pointer};
 use crate::file::Directive;
 use crate::item::Table;
 use crate::kv::{Entry, Expected, Keys};
-use crate::metrics;
 use crate::pace::Pace;
-use crate::retry::{Failures, Next};
-use crate::run::{Begin, Lease, NewRun, Outcome, Run, RunId, Step};
+use crate::run::{Lease, Outcome, Run, RunId, Step};
 use crate::source::{ForeignSink, Sources};
 use crate::store::SharedDirectives;
 use crate::transform::Mapping;
 
 /// Another run of the directive goes on.
 pub const RUN_HELD: &str = "RUN_HELD";
+/// The run has ended as failed already.
+pub const RUN_ENDED: &str = "RUN_ENDED";
 /// What lies at the cursor's key is none.
 pub const CURSOR_CORRUPT: &str = "CURSOR_CORRUPT";
 /// The run took longer than its directive allows.
 pub const DEADLINE_EXCEEDED: &str = "DEADLINE_EXCEEDED";
+
+/// How long a source may give nothing. Taps may have to compute for long before their first record.
+const SILENCE_MAX: Duration = Duration::from_secs(3600);
 
 /// Is told of every step, when it has been taken: for tests that end or stop the process right there.
 pub trait Watch: Send + Sync + std::fmt::Debug {
@@ -121,6 +125,32 @@ pub(crate) struct Position {
     pub(crate) partial: Option<Partial>,
 }
 
+impl Position {
+    fn beginning() -> Self {
+        Self {
+            cursor: None,
+            expected: Expected::Absent,
+            pointer: Pointer::Null,
+            processed: 0,
+            checksum: String::new(),
+            partial: None,
+        }
+    }
+
+    /// Records beyond the cursor that were accounted for before.
+    fn replayed(&self) -> u64 {
+        self.partial.as_ref().map_or(0, |partial| partial.accounted)
+    }
+
+    /// The version of the cursor; 0 if there is none.
+    fn version(&self) -> u64 {
+        match self.expected {
+            Expected::Absent => 0,
+            Expected::Version(version) => version,
+        }
+    }
+}
+
 struct Execution {
     given: Assignment,
     who: Who,
@@ -130,6 +160,8 @@ struct Execution {
     heart: Heart,
     table: Arc<Table>,
     position: Position,
+    /// Batches so far, which gives them their names.
+    batches: u64,
     sink: Option<Box<dyn ForeignSink>>,
 }
 
@@ -145,66 +177,9 @@ impl<T: Into<Trouble>> From<T> for Broken {
     }
 }
 
-/// Step 1: the directive is known, its run is entered and the lease taken.
-async fn acquire_context(given: Assignment) -> Result<Execution, Ended> {
-    let directive = &given.directive;
-    let who = Who {
-        directive: directive.name.clone(),
-        workflow_id: given.workflow_id.clone(),
-        run_id: given.run.to_string(),
-        tenant: directive.tenant.clone(),
-        project: directive.project.clone(),
-    };
-    let heartbeat = directive.heartbeat;
-    say!(
-        INFO,
-        who,
-        None,
-        step = Step::AcquireContext.as_str(),
-        engine = given.engine,
-        source = directive.source.kind(),
-        spec_ref = directive.spec_ref,
-        "acquiring context"
-    );
-    let begun = async {
-        let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
-        let new = NewRun {
-            id: given.run.clone(),
-            directive: directive.name.clone(),
-            tenant: directive.tenant.clone(),
-            project: directive.project.clone(),
-            engine: given.engine.to_owned(),
-            workflow_id: given.workflow_id.clone(),
-            worker: given.worker.clone(),
-            lease: keys.run.clone(),
-            lease_for: heartbeat * BEATS_PER_LEASE,
-        };
-        Ok::<_, stargate_queue::Error>((keys, given.store.run_begin(new).await?))
-    };
-    let (keys, begun) = begun.await.map_err(|error| not_begun(&given, &who, error.into()))?;
-    match begun {
-        Begin::Begun { lease, run } => {
-            reached(given.watch.as_deref(), Step::AcquireContext);
-            let heart =
-                Heart::start(&given.tasks, given.store.clone(), lease.clone(), heartbeat, run.beat.clone());
-            let table = Arc::new(directive.sink.table.clone());
-            let position = Position {
-                cursor: None,
-                expected: Expected::Absent,
-                pointer: Pointer::Null,
-                processed: 0,
-                checksum: String::new(),
-                partial: None,
-            };
-            Ok(Execution { given, who, keys, lease, run: *run, heart, table, position, sink: None })
-        }
-        Begin::Held { run, worker, until } => {
-            let message = format!("run {run} of this directive goes on at {worker}, until {until} at least");
-            let trouble = Trouble::new(ErrorClass::Conflict, RUN_HELD, message);
-            metrics::conflict();
-            Err(not_begun(&given, &who, trouble))
-        }
-    }
+fn silent() -> Trouble {
+    let message = format!("the source gave nothing for {SILENCE_MAX:?}; the run is taken up again");
+    Trouble::new(ErrorClass::RetryableTransient, "SOURCE_TIMEOUT", message)
 }
 
 fn reached(watch: Option<&dyn Watch>, step: Step) {
@@ -213,31 +188,12 @@ fn reached(watch: Option<&dyn Watch>, step: Step) {
     }
 }
 
-/// What is known of failures before is how often the run was tried.
-fn not_begun(given: &Assignment, who: &Who, trouble: Trouble) -> Ended {
-    let before = given.attempt.saturating_sub(1);
-    let mut failures = Failures { transient: before, conflict: before };
-    match failures.count(&given.directive.retry, trouble.class, None) {
-        Next::Retry(after) => {
-            say!(WARN, who, None, error_class = %trouble.class, code = trouble.code, message = trouble.message,
-                delay_ms = millis(after), "the run cannot begin yet");
-            Ended::Wait { after, trouble }
-        }
-        Next::GiveUp(why) => {
-            let trouble = given_up(why, trouble);
-            say!(ERROR, who, None, severity = "FATAL", error_class = %trouble.class, code = trouble.code,
-                message = trouble.message, "the run cannot begin");
-            Ended::Failed(trouble)
-        }
-    }
-}
-
 impl Execution {
     async fn run(mut self, stopping: &CancellationToken, is_cancel: &IsCancel) -> Ended {
         if self.run.cancel_asked {
             self.heart.stop_for(Halt::Cancelled);
         }
-        let worked = self.work(stopping).await;
+        let worked = self.work_patiently(stopping).await;
         if stopping.is_cancelled() && is_cancel() {
             self.heart.stop_for(Halt::Cancelled);
         }
@@ -251,6 +207,20 @@ impl Execution {
                 Ended::Stopped
             }
             (Err(Broken::Trouble(trouble)), None) => self.after(trouble).await,
+        }
+    }
+
+    /// The same again after failures for which it is worth staying.
+    async fn work_patiently(&mut self, stopping: &CancellationToken) -> Result<(), Broken> {
+        loop {
+            let worked = self.work(stopping).await;
+            let Err(Broken::Trouble(trouble)) = &worked else { return worked };
+            let Some(after) = self.short_wait(trouble) else { return worked };
+            tokio::select! {
+                () = stopping.cancelled() => return Err(Broken::Halted),
+                () = self.heart.halted().cancelled() => return Err(Broken::Halted),
+                () = tokio::time::sleep(after) => {}
+            }
         }
     }
 
@@ -287,11 +257,16 @@ impl Execution {
         let halted = self.heart.halted().clone();
         loop {
             // A batch that is being written is never given up half-way; only waiting for the next one is.
+            let patience = self.left().unwrap_or(SILENCE_MAX).min(SILENCE_MAX);
             let next = tokio::select! {
                 biased;
                 () = stopping.cancelled() => return Err(Broken::Halted),
                 () = halted.cancelled() => return Err(Broken::Halted),
                 next = ahead.next() => next,
+                () = tokio::time::sleep(patience) => {
+                    self.check_deadline()?;
+                    return Err(silent().into());
+                }
             };
             let Some(piece) = next else {
                 let message = "the source was closed before its end";
@@ -311,24 +286,39 @@ impl Execution {
         let cursor = store.kv_get(&self.keys.cursor).await?;
         let partial = store.kv_get(&self.keys.partial).await?;
         self.position = resolve(cursor, partial)?;
+        let (run, version) = (&self.lease.run.0, self.position.version());
+        self.position.partial = self
+            .position
+            .partial
+            .take()
+            .filter(|partial| partial.run == *run && partial.cursor_version == version);
         let Position { cursor, partial, .. } = &self.position;
         say!(
             INFO,
             self.who,
             cursor.as_ref(),
             step = Step::ResolveCursor.as_str(),
-            partial = partial.map(|partial| partial.accounted),
+            partial = partial.as_ref().map(|partial| partial.accounted),
             "resolved the cursor"
         );
         reached(self.given.watch.as_deref(), Step::ResolveCursor);
         Ok(())
     }
 
+    /// How long the run goes on, waits included.
+    fn age(&self) -> Duration {
+        let before = self.run.updated_at.duration_since(self.run.started_at);
+        Duration::try_from(before).unwrap_or_default() + self.heart.age()
+    }
+
+    /// What is left of its deadline.
+    fn left(&self) -> Option<Duration> {
+        Some(self.given.directive.deadline?.saturating_sub(self.age()))
+    }
+
     fn check_deadline(&self) -> Result<(), Trouble> {
-        let Some(deadline) = self.given.directive.deadline else { return Ok(()) };
-        let age = self.run.updated_at.duration_since(self.run.started_at);
-        let age = Duration::try_from(age).unwrap_or_default() + self.heart.age();
-        if age <= deadline {
+        let (Some(deadline), age) = (self.given.directive.deadline, self.age()) else { return Ok(()) };
+        if age < deadline {
             return Ok(());
         }
         let message = format!("the run goes on for {age:?}; its directive allows {deadline:?}");

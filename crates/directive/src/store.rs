@@ -17,7 +17,7 @@
 //!     taken up, in the same transaction. A run that has ended is not begun again: `Conflict`. If the lease of another
 //!     run was over and is taken, that run ends as failed, saying who took its place.
 //!  7. `run_beat` keeps what the run says of itself, renews the lease and answers whether it is still held and whether the
-//!     run is to be cancelled. It does not raise the version.
+//!     run is to be cancelled. It does not raise the version, and never makes the lease shorter than it is.
 //!  8. `run_end` records the outcome and gives the lease back, once.
 //!
 //! Batches
@@ -45,6 +45,8 @@
 //! 16. Delivered ones are removed after [`OUTBOX_KEPT`], a few with every `outbox_done`.
 //!
 //! 17. No page is larger than [`PAGE_MAX`].
+//! 18. Runs that have ended, resolved records and rows of the audit are removed after [`RUNS_KEPT`], at most
+//!     [`RUNS_PURGED_MAX`] of each with every `run_end`. What is open stays however long.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -62,6 +64,12 @@ use crate::run::{Beat, Begin, End, Lease, NewRun, Run, RunId};
 
 /// How long delivered announcements are kept.
 pub const OUTBOX_KEPT: Duration = Duration::from_secs(48 * 3600);
+
+/// How long runs that ended, resolved records and writes by hand are kept.
+pub const RUNS_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// How many of each are removed with a run that ends.
+pub const RUNS_PURGED_MAX: u32 = 100;
 
 /// Shared by everything in the process.
 pub type SharedDirectives = Arc<dyn Directives>;

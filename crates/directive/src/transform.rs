@@ -15,6 +15,8 @@ use crate::source::Garbled;
 
 /// The longest key of an item.
 pub const KEY_BYTES_MAX: usize = 512;
+/// The most digits that a number has with its exponent written out.
+const DIGITS_MAX: usize = 16_000;
 /// How much of a value a reason shows.
 const SHOWN_MAX: usize = 80;
 
@@ -31,6 +33,8 @@ pub struct Mapping {
     pub fields: Vec<Field>,
     /// What a record must look like.
     pub schema: Option<Box<Schema>>,
+    /// Tells mappings apart that make other columns of the same record.
+    seed: Option<JsonValue>,
 }
 
 impl fmt::Debug for Mapping {
@@ -81,6 +85,13 @@ struct Unfit {
 }
 
 impl Mapping {
+    /// What the columns are made of is part of every hash: with another mapping rows are written again, and a new column
+    /// is not empty until its record changes.
+    pub fn new(key: Vec<String>, hash: Vec<String>, fields: Vec<Field>, schema: Option<Box<Schema>>) -> Self {
+        let seed = (!fields.is_empty()).then(|| JsonValue::String(format!("{fields:?}")));
+        Self { key, hash, fields, schema, seed }
+    }
+
     /// Makes an item of a record, or says why not.
     pub fn apply(&self, record: Result<Json, Garbled>) -> Transformed {
         let record = match record {
@@ -106,7 +117,8 @@ impl Mapping {
         });
         match item {
             Ok((entity_id, columns)) => {
-                Transformed::Item(Item { entity_id, hash: self.hash_of(&value), body: record, columns })
+                let hash = self.hash_of(&value, record.get());
+                Transformed::Item(Item { entity_id, hash, body: record, columns })
             }
             Err(Unfit { cause, reason }) => {
                 Transformed::Reject(Reject { record, cause: cause.to_owned(), reason, entity_id })
@@ -119,6 +131,11 @@ impl Mapping {
         let mut parts = Vec::with_capacity(self.key.len());
         for pointer in &self.key {
             match record.pointer(pointer) {
+                Some(number @ JsonValue::Number(_)) if canonical::is_rounded(number) => {
+                    let reason =
+                        format!("the number at {pointer:?} has more than 64 bits; as text it could be a key");
+                    return Err(Unfit { cause: "key-number", reason });
+                }
                 Some(part @ (JsonValue::String(_) | JsonValue::Number(_) | JsonValue::Bool(_))) => {
                     parts.push(part)
                 }
@@ -143,11 +160,14 @@ impl Mapping {
         Ok(key)
     }
 
-    fn hash_of(&self, record: &JsonValue) -> crate::item::Hash {
-        if self.hash.is_empty() {
-            return canonical::hash([Some(record)]);
+    fn hash_of(&self, record: &JsonValue, text: &str) -> crate::item::Hash {
+        // Numbers that were rounded when they were read are told apart by the text they came in.
+        let text = canonical::is_rounded(record).then(|| JsonValue::String(text.to_owned()));
+        let seed = self.seed.iter().chain(&text).map(Some);
+        match self.hash.as_slice() {
+            [] => canonical::hash(seed.chain([Some(record)])),
+            named => canonical::hash(seed.chain(named.iter().map(|pointer| record.pointer(pointer)))),
         }
-        canonical::hash(self.hash.iter().map(|pointer| record.pointer(pointer)))
     }
 }
 
@@ -157,12 +177,43 @@ fn check_body(text: &str, value: &JsonValue) -> Result<(), Unfit> {
         let reason = format!("has {} bytes; at most {BATCH_BYTES_MAX} are possible", text.len());
         return Err(Unfit { cause: "too-large", reason });
     }
+    if has_endless_number(text) {
+        let reason = "has a number with more digits than databases can keep".to_owned();
+        return Err(Unfit { cause: "number", reason });
+    }
     // Postgres keeps no NUL in text or JSON; in SQLite it would end the text for many a reader.
     if text.contains("\\u0000") && has_nul(value) {
         let reason = "has the character U+0000 in a text, which databases cannot keep".to_owned();
         return Err(Unfit { cause: "nul-character", reason });
     }
     Ok(())
+}
+
+/// Whether a number has an exponent or so many digits that the `numeric` of Postgres cannot hold it.
+fn has_endless_number(text: &str) -> bool {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let (mut digits, mut exponent) = (0_usize, None::<usize>);
+    for byte in text.bytes() {
+        match (is_text, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => is_text = !is_text,
+            (true, _) => {}
+            (false, b'0'..=b'9') => match &mut exponent {
+                Some(exponent) => {
+                    *exponent = exponent.saturating_mul(10).saturating_add(usize::from(byte - b'0'))
+                }
+                None => digits += 1,
+            },
+            (false, b'e' | b'E') if digits > 0 => exponent = Some(0),
+            (false, b'+' | b'-' | b'.') => {}
+            (false, _) => (digits, exponent) = (0, None),
+        }
+        if digits.saturating_add(exponent.unwrap_or(0)) > DIGITS_MAX {
+            return true;
+        }
+    }
+    false
 }
 
 fn has_nul(value: &JsonValue) -> bool {
@@ -234,11 +285,14 @@ fn convert(kind: ColumnType, value: JsonValue) -> Result<Value, JsonValue> {
 }
 
 /// RFC 3339, or a day, which begins in UTC.
+///
+/// From 4713 BC on, where the calendar of Postgres begins.
 fn timestamp(text: &str) -> Option<Timestamp> {
-    text.parse().ok().or_else(|| {
+    let read = text.parse().ok().or_else(|| {
         let day: jiff::civil::Date = text.parse().ok()?;
         Some(day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
-    })
+    });
+    read.filter(|at: &Timestamp| at.to_zoned(jiff::tz::TimeZone::UTC).year() > -4712)
 }
 
 fn raw(value: &JsonValue) -> Option<Json> {

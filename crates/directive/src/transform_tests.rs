@@ -4,7 +4,7 @@ use super::*;
 
 fn mapping(key: &[&str], hash: &[&str]) -> Mapping {
     let own = |pointers: &[&str]| pointers.iter().map(|p| (*p).to_owned()).collect();
-    Mapping { key: own(key), hash: own(hash), fields: Vec::new(), schema: None }
+    Mapping::new(own(key), own(hash), Vec::new(), None)
 }
 
 fn record(text: &str) -> Result<Json, Garbled> {
@@ -145,4 +145,43 @@ fn text_that_is_no_json_is_kept_as_text() {
     let garbled = Garbled { text: "<html>\0".to_owned(), problem: "line 3: expected value".to_owned() };
     let Transformed::Reject(reject) = m.apply(Err(garbled)) else { unreachable!() };
     assert_eq!((reject.cause.as_str(), reject.record.get()), ("garbled", "\"<html>\u{FFFD}\""));
+}
+
+#[test]
+fn another_mapping_makes_another_hash_so_that_rows_are_written_again() {
+    let text = r#"{"id":1,"title":"a"}"#;
+    let field = |name: &str| Field {
+        column: Column { name: name.to_owned(), kind: ColumnType::Text },
+        from: From::Pointer("/title".to_owned()),
+        default: None,
+    };
+    let with = |names: &[&str]| {
+        let fields = names.iter().map(|name| field(name)).collect();
+        item(&Mapping::new(vec!["/id".to_owned()], Vec::new(), fields, None), text).hash
+    };
+    assert_eq!(with(&["title"]), with(&["title"]));
+    assert_ne!(with(&["title"]), with(&["title", "name"]));
+    assert_ne!(with(&[]), with(&["title"]));
+}
+
+#[test]
+fn numbers_beyond_64_bits_are_no_keys_and_still_tell_changes_apart() {
+    let m = mapping(&["/id"], &[]);
+    assert_eq!(reject(&m, r#"{"id":123456789012345678901}"#).cause, "key-number");
+    let hash = |text: &str| item(&m, text).hash;
+    assert_ne!(hash(r#"{"id":1,"n":123456789012345678901}"#), hash(r#"{"id":1,"n":123456789012345678902}"#));
+    assert_eq!(hash(r#"{"id":1,"n":12.5}"#), hash(r#"{ "n": 12.5, "id": 1 }"#));
+    assert_eq!(item(&m, r#"{"id":18446744073709551615}"#).entity_id, "18446744073709551615");
+}
+
+#[test]
+fn numbers_that_no_database_keeps_are_kept_aside() {
+    let m = mapping(&["/id"], &[]);
+    for number in ["1e-20000", "0e17000", &format!("0.{}1", "0".repeat(17_000))] {
+        assert_eq!(reject(&m, &format!(r#"{{"id":1,"n":{number}}}"#)).cause, "number", "{number:.20}");
+    }
+    let long = "9".repeat(17_000);
+    let text =
+        serde_json::json!({ "id": 1, "n": 1.5e-300, "text": format!("1e-20000 \"{long}") }).to_string();
+    assert_eq!(item(&m, &text).entity_id, "1");
 }

@@ -206,7 +206,10 @@ fn seldom_marked() -> Vec<Leaf> {
 async fn records_before_the_source_says_where_to_go_on_are_read_again_and_counted_once() {
     let world = World::new(seldom_marked()).await;
     assert!(waits(&world.execute("1").await, "SOURCE_STATUS"));
-    assert_eq!((world.cursor().await, world.partial().await), (None, Some(json!({ "accounted": 200 }))));
+    assert_eq!(
+        (world.cursor().await, world.partial().await),
+        (None, Some(json!({ "accounted": 200, "run": "1", "cursor_version": 0 })))
+    );
     assert_eq!(world.run("1").await.counts, counts(200, 0, 0));
     world.mend(2);
     assert!(succeeded(&world.execute("1").await));
@@ -371,4 +374,59 @@ async fn a_run_that_is_asked_to_stop_while_it_writes_ends_after_that_page() {
     assert_eq!(run.counts.created, 10 * run.pages);
     assert_eq!(run.cursor.unwrap().processed_count, run.counts.created);
     assert!(run.pages < 50);
+}
+
+#[tokio::test]
+async fn a_page_that_ends_where_the_records_before_it_ended_is_not_lost() {
+    let world = World::new(seldom_marked()).await;
+    world.execute("1").await;
+    // The source has come to mark its second page, which ends where the run had come to.
+    *world.tape.leaves.lock().unwrap() = vec![leaf(0..100, None), leaf(100..200, None)];
+    assert!(succeeded(&world.execute("1").await));
+    let run = world.run("1").await;
+    assert_eq!((run.counts, run.source_ended), (counts(200, 0, 0), true));
+    assert_eq!(run.cursor.unwrap().processed_count, 200);
+}
+
+#[tokio::test]
+async fn pages_that_end_before_what_was_accounted_for_are_counted_once() {
+    let world = World::new(seldom_marked()).await;
+    world.execute("1").await;
+    *world.tape.leaves.lock().unwrap() =
+        vec![leaf(0..150, Some(1)), leaf(150..250, Some(2)), leaf(250..260, None)];
+    assert!(succeeded(&world.execute("1").await));
+    let run = world.run("1").await;
+    assert_eq!((run.counts, run.cursor.unwrap().processed_count), (counts(260, 0, 0), 260));
+}
+
+#[tokio::test]
+async fn another_run_counts_what_the_one_before_had_not_finished() {
+    let world = World::new(seldom_marked()).await;
+    let last = Assignment { is_last_try: true, ..world.assignment("1") };
+    steps::execute(last, &CancellationToken::new(), &|| false).await;
+    world.mend(2);
+    assert!(succeeded(&world.execute("2").await));
+    assert_eq!(world.run("2").await.counts, counts(200, 0, 200));
+}
+
+#[tokio::test]
+async fn a_run_that_ended_is_answered_as_it_ended() {
+    let world = World::new(vec![leaf(0..10, None)]).await;
+    assert!(succeeded(&world.execute("1").await));
+    assert!(succeeded(&world.execute("1").await), "its engine had not heard");
+    assert_eq!(world.opened().len(), 1);
+}
+
+#[tokio::test]
+async fn a_source_that_never_holds_together_is_asked_less_and_less() {
+    let leaves = vec![leaf(0..10, Some(1)), broken(leaf(10..20, None), "restart")];
+    let world = World::new(leaves).await;
+    let mut delays = Vec::new();
+    for _ in 0..3 {
+        match world.execute("1").await {
+            Ended::Wait { after, .. } => delays.push(after.as_secs()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(delays, [30, 60, 120]);
 }

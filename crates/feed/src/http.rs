@@ -6,6 +6,8 @@
 
 mod address;
 mod caller;
+mod hidden;
+mod link;
 mod place;
 
 use std::collections::HashSet;
@@ -22,8 +24,9 @@ use stargate_directive::file::{HttpSource, Pagination};
 use stargate_directive::source::{Feed, Page, Records, SourceError};
 use tokio::time::timeout;
 
-use self::address::{kept, next_link, restored, with_params};
+use self::address::with_params;
 use self::caller::Caller;
+use self::link::next_link;
 use self::place::{Answer, Ask, Odd, Onward, Place};
 use crate::Surroundings;
 use crate::body::{BodyError, Intake};
@@ -43,8 +46,7 @@ pub(crate) async fn open(
     around: &Surroundings,
 ) -> Result<Box<dyn Feed>, SourceError> {
     let caller = Caller::new(source, around)?;
-    let place = Place::read(from, &source.pagination)
-        .ok_or_else(|| pointer(&format!("a source of type http with this pagination ({})", caller.label)))?;
+    let place = Place::read(from, &source.pagination).ok_or_else(|| foreign(&caller.label))?;
     let next = match &source.pagination {
         Pagination::Cursor { next, .. } => Some(next.as_str()),
         _ => None,
@@ -53,6 +55,11 @@ pub(crate) async fn open(
     let (source, scratch) = (source.clone(), around.scratch.clone());
     let circle = Circle { hasher: RandomState::new(), places: HashSet::new() };
     Ok(Box::new(HttpFeed { source, caller, place, wanted, scratch, circle }))
+}
+
+/// A pointer that says nothing here.
+fn foreign(label: &str) -> SourceError {
+    pointer(&format!("a source of type http with this address and pagination ({label})"))
 }
 
 #[derive(Debug)]
@@ -68,7 +75,7 @@ struct HttpFeed {
 #[async_trait]
 impl Feed for HttpFeed {
     async fn page(&mut self, size: u32) -> Result<Page, SourceError> {
-        let url = self.address(size);
+        let url = self.address(size)?;
         let response = self.caller.get(url).await?;
         let link = self.link(&response)?;
         let (found, records) = self.read(response).await?;
@@ -82,20 +89,21 @@ impl Feed for HttpFeed {
 
 impl HttpFeed {
     /// The address of the page we are at.
-    fn address(&mut self, size: u32) -> Url {
+    fn address(&mut self, size: u32) -> Result<Url, SourceError> {
         let (size, ask) = self.place.ask(size, &self.source.pagination);
         let size = size.to_string();
         let mut params = Vec::new();
         if let Some(name) = &self.source.page_size_param {
             params.push((name.as_str(), size.as_str()));
         }
+        let home = &self.caller.home;
         match ask {
             // A link says all there is to say.
-            Ask::Link(link) => restored(link, &self.caller.base),
-            Ask::Plain => with_params(&self.caller.base, &params),
+            Ask::Link(link) => home.restored(link).ok_or_else(|| foreign(&self.caller.label)),
+            Ask::Plain => Ok(with_params(&home.url, &params)),
             Ask::Param(name, value) => {
                 params.push((name, value.as_str()));
-                with_params(&self.caller.base, &params)
+                Ok(with_params(&home.url, &params))
             }
         }
     }
@@ -106,15 +114,20 @@ impl HttpFeed {
             return Ok(None);
         }
         let label = &self.caller.label;
-        let mut next = None;
+        let (mut next, mut is_unreadable) = (None, false);
         for value in response.headers().get_all(LINK) {
-            // One that cannot be read must not look like the end.
-            let text =
-                value.to_str().map_err(|_| shape(format!("{label}: the header Link is no plain text")))?;
-            next = next.or_else(|| next_link(text));
+            match value.to_str().map(next_link) {
+                Ok(Ok(found)) => next = next.or(found),
+                Ok(Err(_)) | Err(_) => is_unreadable = true,
+            }
         }
-        let Some(next) = next else { return Ok(None) };
-        let to = kept(&self.caller.at_home(response.url(), next, "link")?, &self.caller.base);
+        let Some(next) = next else {
+            // What cannot be read must not look like the end.
+            let unread =
+                || shape(format!("{label}: the header Link cannot be read, so nobody knows what is next"));
+            return if is_unreadable { Err(unread()) } else { Ok(None) };
+        };
+        let to = self.caller.home.kept(&self.caller.at_home(response.url(), next, "link")?);
         if to.len() > NEXT_BYTES_MAX {
             let length = to.len();
             return Err(shape(format!(

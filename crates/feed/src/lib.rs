@@ -43,7 +43,7 @@ pub async fn open(
 ) -> Result<Box<dyn Feed>, SourceError> {
     match &directive.source {
         Source::Http(source) => http::open(source, from, around).await,
-        Source::File(source) => file::open(source, from).await,
+        Source::File(source) => file::open(source, directive.mode, from).await,
         Source::Singer(source) => {
             let folder = directive.path.parent().unwrap_or(Path::new(""));
             singer::open(source, folder, from, around).await

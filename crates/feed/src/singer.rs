@@ -5,7 +5,8 @@
 //! 1. A state is given out as the next pointer only when every record before it is in this page or an earlier one. A page
 //!    with a state in it ends there: what comes after it waits for the next page.
 //! 2. The tap is read only while a page is asked for, and one message beyond it, because states come after their records.
-//! 3. The tap leads a process group of its own, and nothing of it is left when the feed is closed or dropped.
+//! 3. The tap leads a process group of its own, and nothing of it is left when the feed is closed or dropped, or when this
+//!    process is killed ([`warden`]).
 //! 4. Secrets are in a file of this user's or in the tap's environment, and nowhere else: they are taken out of what is
 //!    logged, quarantined or told in an error.
 
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stargate_base::{Process, Tasks};
+use stargate_base::{Process, Tasks, warden};
 use stargate_directive::Pointer;
 use stargate_directive::file::SingerSource;
 use stargate_directive::source::{Feed, Page, Record, Records, SourceError};
@@ -66,7 +67,10 @@ pub(crate) async fn open(
     let mut command = Command::new(&program);
     command.args(&args).env_clear().envs(env.iter().map(|(name, value)| (name, value.reveal())));
     command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = Process::start(command).map_err(|error| not_started(name, &error))?;
+    let started = Process::start_with(command, warden::forget);
+    let mut process = started.map_err(|error| not_started(name, &error))?;
+    // A tap that never writes would not notice that its worker was killed.
+    warden::watch(process.group());
     let pipes = process.child.stdout.take().zip(process.child.stderr.take());
     let (stdout, stderr) = pipes.ok_or_else(|| not_started(name, &io::Error::other("it has no pipes")))?;
     let (secrets, last, tasks) = (Arc::new(secrets), Last::default(), Tasks::new());

@@ -26,4 +26,3 @@ pub mod purge;
 pub mod relay;
 mod tail;
 mod trace;
-mod warden;

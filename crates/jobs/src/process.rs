@@ -3,7 +3,7 @@
 //! Each child leads a process group of its own, so that what it starts in turn ends with it ([`Process`]). Promises:
 //!
 //! 1. The child sees a small environment: [`INHERITED`] names, what the configuration adds, what the job adds.
-//! 2. If this process is killed or exits at once, a small shell kills the groups that are left (`warden.rs`).
+//! 2. If this process is killed or exits at once, a small shell kills the groups that are left ([`warden`]).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 pub use stargate_base::Process;
+use stargate_base::warden;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
-
-use crate::warden;
 
 /// What a child keeps of the environment of this process.
 pub const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];

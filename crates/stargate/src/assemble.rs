@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::kinds::{HandlerPlan, KindPlan};
 use crate::config::store_url::StoreUrl;
 use crate::config::{Settings, Worker};
-use crate::directing;
+use crate::directing::{self, schedules::Schedules};
 use crate::failure::{Failure, Result, chain};
 
 /// The schedule that keeps history from growing; one in `stargate.toml` with this name takes its place.
@@ -181,6 +181,7 @@ fn handler(kind: &KindPlan, scratch: &Root, client: &reqwest::Client) -> Result<
 pub(crate) struct Planned {
     limits: Vec<Limit>,
     schedules: Vec<Schedule>,
+    directives: Schedules,
 }
 
 impl Planned {
@@ -211,9 +212,9 @@ pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<P
                 .help(format!("known kinds: {}; describe it under [kinds.{kind:?}]", names.join(", "))));
         }
     }
-    let mut schedules = settings.plans.schedules.clone();
-    schedules.extend(directing::schedules::planned(&directing::Catalogue::of(settings))?);
-    Ok(Planned { limits: settings.plans.limits.clone(), schedules })
+    let directives = Schedules::planned(&directing::Catalogue::of(settings))?;
+    let schedules = settings.plans.schedules.iter().chain(&directives.wanted).cloned().collect();
+    Ok(Planned { limits: settings.plans.limits.clone(), schedules, directives })
 }
 
 /// Enters limits and schedules, each as one write that can be repeated. Whether all were: a node that is to step down
@@ -230,6 +231,12 @@ pub(crate) async fn enter(
         store.limit_set(limit.clone()).await?;
     }
     let existing = store.schedules().await?;
+    for stale in existing.iter().filter(|schedule| planned.directives.is_stale(schedule)) {
+        if stop.is_cancelled() {
+            return Ok(false);
+        }
+        store.schedule_remove(&stale.name).await?;
+    }
     for schedule in planned.schedules.iter().cloned().chain(purge_schedule(planned, &existing)) {
         if stop.is_cancelled() {
             return Ok(false);

@@ -22,7 +22,7 @@ use stargate_queue::context::Context;
 use stargate_queue::handler::{Failure, Handler, HandlerResult, Registry};
 use stargate_queue::job::ATTEMPTS_MAX;
 use stargate_queue::kind::Detail;
-use stargate_queue::{NewJob, Profile};
+use stargate_queue::{JobId, NewJob, Profile, State};
 
 use self::view::RunView;
 use crate::config::Settings;
@@ -37,6 +37,11 @@ pub(crate) const ENGINE: &str = "embedded";
 const DIRECTIVE_MISSING: &str = "DIRECTIVE_MISSING";
 /// The directive's file is wrong.
 const DIRECTIVE_INVALID: &str = "DIRECTIVE_INVALID";
+
+/// Nobody goes on with the run.
+const RUN_ABANDONED: &str = "RUN_ABANDONED";
+/// Runs of a directive that are looked through for such.
+const ORPHANS_MAX: u32 = 20;
 
 /// The payload of a run's job.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,11 +100,17 @@ impl Catalogue {
         file::read(&path, &self.queues).map_err(|problems| invalid(&problems))
     }
 
-    /// All that can be read; what is wrong with the others is for `directive check`.
-    pub(crate) fn all(&self) -> Vec<Result<Directive, Trouble>> {
-        let files = file::files(&self.dir).unwrap_or_default();
-        let read = |path: &PathBuf| file::read(path, &self.queues).map_err(|problems| invalid(&problems));
-        files.iter().map(read).collect()
+    /// All there are by their names; what is wrong with some of them is for `directive check`.
+    pub(crate) fn all(&self) -> std::io::Result<Vec<(String, Result<Directive, Trouble>)>> {
+        let files = match file::files(&self.dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            files => files?,
+        };
+        let read = |path: &PathBuf| {
+            let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            (name, file::read(path, &self.queues).map_err(|problems| invalid(&problems)))
+        };
+        Ok(files.iter().map(read).collect())
     }
 }
 
@@ -110,13 +121,13 @@ fn invalid(problems: &[Problem]) -> Trouble {
 
 /// What delivers announcements, for each topic that has a destination.
 pub(crate) fn relays(settings: &Settings, store: &SharedDirectives) -> Result<Vec<Relay>> {
-    let how = relay::Settings {
-        allow_private: settings.webhooks.delivery.allow_private,
-        ..relay::Settings::default()
-    };
     let relay = |plan: &OutboxPlan| {
+        let mut how = relay::Settings::default();
         let to = match plan.to.clone() {
-            Destination::Http { url, secret } => relay::Destination::Http { url, secret },
+            Destination::Http { url, secret, allow_private } => {
+                how.allow_private = allow_private;
+                relay::Destination::Http { url, secret }
+            }
             Destination::Notify { channel } => relay::Destination::Notify { channel },
             Destination::File { path } => relay::Destination::File { path },
         };
@@ -177,10 +188,34 @@ impl Runner {
         })
     }
 
+    /// Runs whose jobs ended without them, because somebody cancelled a job that waited or the queue gave it up: nobody
+    /// goes on with them, and their leases would only be in the way.
+    async fn end_orphans(&self, context: &Context, directive: &str, ours: &RunId) {
+        let Ok(runs) = self.store.runs(Some(directive), None, ORPHANS_MAX).await else { return };
+        for run in runs.iter().filter(|run| run.outcome.is_none() && run.id != *ours && run.engine == ENGINE)
+        {
+            let Ok(job) = run.id.0.parse::<JobId>() else { continue };
+            let end = match context.store().job(job).await {
+                Ok(Some(job)) if job.state == State::Cancelled => {
+                    End { outcome: Outcome::Cancelled, error: None }
+                }
+                Ok(Some(job)) if !job.state.is_finished() => continue,
+                Ok(_) => {
+                    let error = Some(format!("{RUN_ABANDONED}: the job of the run ended without it"));
+                    End { outcome: Outcome::Failed, error }
+                }
+                Err(_) => continue,
+            };
+            if let Err(error) = steps::end_abandoned(&self.store, run, end).await {
+                tracing::warn!(run_id = %run.id, %error, "a run that nobody goes on with could not be ended");
+            }
+        }
+    }
+
     /// A run whose directive is gone or broken cannot go on: it fails, if it had begun.
     async fn without_directive(&self, run: &RunId, trouble: Trouble) -> Failure {
         tracing::error!(agent = "meta-worker", severity = "FATAL", run_id = %run, code = trouble.code,
-            message = trouble.message, "the directive cannot be read");
+            error = trouble.message, "the directive cannot be read");
         let end =
             End { outcome: Outcome::Failed, error: Some(format!("{}: {}", trouble.code, trouble.message)) };
         let ended = match self.store.run(run).await {
@@ -208,6 +243,7 @@ impl Handler for Runner {
             Ok(directive) if payload.scheduled => return fire(&context, &directive).await,
             found => found,
         };
+        self.end_orphans(&context, &payload.directive, &run).await;
         let assignment = found.and_then(|found| self.assignment(found, run.clone(), context.attempt()));
         let assignment = match assignment {
             Ok(assignment) => assignment,

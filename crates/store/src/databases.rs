@@ -19,12 +19,14 @@
 //!
 //! A sink elsewhere writes and verifies a batch in one transaction there, and the cursor follows; a batch that is written
 //! again finds every hash the same. Tables that were not made for directives are left alone: the table `stargate_sink`
-//! there says which were.
+//! there says which were. The table `stargate_fence` beside it has the highest version of each directive's lease: an
+//! execution that was paused and replaced is refused there.
 //!
 //! Rows of Postgres are read in the time zone UTC. Bytes are text in both: `\x` and hexadecimal digits.
 
 mod address;
 mod error;
+mod fence;
 mod postgres_feed;
 mod postgres_sink;
 mod query;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use stargate_directive::canonical;
-use stargate_directive::item::{Batch, Column, ColumnType, Hash, Item, Rows, Table, Value};
-use stargate_directive::kv::{Expected, Key, Purpose};
+use stargate_directive::item::{Batch, Column, ColumnType, Hash, Item, Persisted, Rows, Table, Value};
+use stargate_directive::kv::{Expected, Key, Purpose, Put, PutAnswer};
 use stargate_directive::run::{NewRun, Outcome, RunId};
 use stargate_directive::source::Owner;
+use stargate_directive::{canonical, metrics};
 use stargate_queue::job::Json;
 use stargate_queue::{Error, Result};
 
@@ -22,6 +22,8 @@ pub(crate) const NAME_BYTES_MAX: usize = 256;
 pub(crate) const ENTITY_BYTES_MAX: usize = 1024;
 /// Delivered announcements that are removed with one that arrives.
 pub(crate) const OUTBOX_PURGED_MAX: i64 = 20;
+/// Longest reason of a write by hand.
+const SPEC_REF_BYTES_MAX: usize = 4096;
 /// How much of a delivery's problem is kept.
 const PROBLEM_CHARS_MAX: usize = 1000;
 /// The columns that every sink's table has, in its order; the mapped ones follow.
@@ -196,6 +198,35 @@ pub(crate) fn storable(text: &str) -> String {
 }
 
 /// Checks a write of a value before the store is bothered.
+pub(crate) fn check_put(put: &Put) -> Result<()> {
+    check_names(&[("request_id", &put.request_id), ("writer", &put.writer)])?;
+    match put.spec_ref.as_deref() {
+        Some(text) if text.len() > SPEC_REF_BYTES_MAX || text.contains('\0') => {
+            let problem =
+                format!("must have at most {SPEC_REF_BYTES_MAX} bytes and no NUL, not {}", text.len());
+            Err(Error::invalid("spec_ref", problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Counts a write of a value that found another version.
+pub(crate) fn count_put(answer: Result<PutAnswer>) -> Result<PutAnswer> {
+    if matches!(answer, Ok(PutAnswer::Conflict { .. })) {
+        metrics::conflict();
+    }
+    answer
+}
+
+/// Counts a batch whose lease or cursor has another version.
+pub(crate) fn count_batch(written: Result<Persisted>) -> Result<Persisted> {
+    if matches!(written, Err(Error::Conflict { .. })) {
+        metrics::conflict();
+    }
+    written
+}
+
+/// Checks names before the store is bothered.
 pub(crate) fn check_names(names: &[(&'static str, &str)]) -> Result<()> {
     for (field, name) in names {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
@@ -224,8 +255,24 @@ pub(crate) fn check_run(run: &NewRun) -> Result<()> {
 /// Checks a batch before the store is bothered: what is wrong here would make counts that do not add up.
 pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
     check_names(&[("request_id", &batch.request_id)])?;
-    if let Rows::Here { table, items, .. } = &batch.rows {
-        check_items(table, items)?;
+    match &batch.rows {
+        Rows::Here { table, items, .. } => check_items(table, items),
+        Rows::Elsewhere { entities, .. } => entities.iter().try_for_each(|entity| check_entity(entity)),
+    }
+}
+
+/// The entities that a batch has items of.
+pub(crate) fn entities(rows: &Rows) -> Vec<&str> {
+    match rows {
+        Rows::Here { items, .. } => items.iter().map(|item| item.entity_id.as_str()).collect(),
+        Rows::Elsewhere { entities, .. } => entities.iter().map(String::as_str).collect(),
+    }
+}
+
+fn check_entity(entity: &str) -> Result<()> {
+    if entity.is_empty() || entity.len() > ENTITY_BYTES_MAX || entity.contains('\0') {
+        let problem = format!("must have 1 to {ENTITY_BYTES_MAX} bytes and no NUL, not {}", entity.len());
+        return Err(Error::invalid("entity_id", problem));
     }
     Ok(())
 }
@@ -235,10 +282,7 @@ pub(crate) fn check_items(table: &Table, items: &[Item]) -> Result<()> {
     let mut keys = HashSet::with_capacity(items.len());
     for item in items {
         let entity = &item.entity_id;
-        if entity.is_empty() || entity.len() > ENTITY_BYTES_MAX || entity.contains('\0') {
-            let problem = format!("must have 1 to {ENTITY_BYTES_MAX} bytes and no NUL, not {}", entity.len());
-            return Err(Error::invalid("entity_id", problem));
-        }
+        check_entity(entity)?;
         if !keys.insert(entity.as_str()) {
             return Err(Error::invalid("items", format!("name the entity {entity:?} more than once")));
         }
@@ -320,6 +364,15 @@ pub(crate) fn not_a_sink(table: &str) -> Error {
 pub(crate) fn column_gone(table: &str, column: &str) -> Error {
     let problem = format!(
         "{table} has lost its column {column}; add it again, or rename the table and let it be made anew"
+    );
+    Error::invalid("sink.table", problem)
+}
+
+/// A sink's table that takes a row no more, because somebody added a rule to it. `said` names the rule, not the row.
+pub(crate) fn row_refused(table: &str, said: &str) -> Error {
+    let problem = format!(
+        "{table} does not take a row: {said}; remove the constraint, index or trigger that was added to it, or rename the \
+         table and let it be made anew"
     );
     Error::invalid("sink.table", problem)
 }

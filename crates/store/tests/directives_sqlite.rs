@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use stargate_base::Clock;
 use stargate_base::clock::ManualClock;
+use stargate_directive::file::is_own_table;
 use stargate_directive::item::{Advance, Batch, ColumnType, Item, Rows, Value};
 use stargate_directive::outbox::OutboxId;
 use stargate_directive::run::{Begin, Lease};
@@ -125,4 +126,18 @@ async fn pages_of_new_and_of_unchanged_items_are_counted_and_their_pace_is_told(
         let expected = if round == 0 { (rows, 0) } else { (0, rows) };
         assert_eq!((found.created, found.unchanged), expected);
     }
+}
+
+/// Sinks lie beside the store's own tables here. A table that a later schema adds must have a name that no sink can have:
+/// one that begins with a word that is reserved already, or with `stargate_`.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_sink_can_have_a_name_that_the_store_uses() {
+    let opened = open().await;
+    let connection = rusqlite::Connection::open(&opened.path).unwrap();
+    let mut list = connection.prepare("select name from sqlite_schema").unwrap();
+    let names: Vec<String> =
+        list.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap();
+    assert!(names.len() > 30, "{names:?}");
+    let free: Vec<&String> = names.iter().filter(|name| !is_own_table(name)).collect();
+    assert!(free.is_empty(), "{free:?}");
 }

@@ -508,6 +508,8 @@ macro_rules! directive_conformance {
                 a_value_whose_time_is_over_is_absent_for_everybody,
                 a_write_by_hand_leaves_a_row_in_the_audit,
                 values_are_listed_by_key_page_by_page,
+                a_write_without_names_is_refused,
+                conflicts_are_counted,
             ],
             directive_runs: [
                 a_run_begins_with_the_lease_and_reads_back,
@@ -521,6 +523,8 @@ macro_rules! directive_conformance {
                 a_run_without_a_name_is_refused,
                 a_beat_keeps_the_lease_and_what_the_run_says,
                 a_late_beat_is_told_that_the_lease_is_lost,
+                a_beat_never_makes_a_lease_shorter,
+                a_run_ends_with_any_text,
                 a_run_ends_once_and_gives_its_lease_back,
                 a_run_whose_lease_ran_out_may_end_while_nobody_took_it,
                 a_cancel_is_heard_by_beats_and_batches,
@@ -553,6 +557,9 @@ macro_rules! directive_conformance {
                 a_column_of_another_type_is_refused,
                 a_table_that_somebody_dropped_is_made_anew,
                 racing_directives_make_a_table_once,
+                a_column_that_somebody_dropped_is_known_once,
+                a_dropped_column_does_not_come_back_with_another_type,
+                a_table_that_got_a_rule_says_what_to_do,
             ],
             directive_kept: [
                 a_reject_is_kept_with_its_reason,
@@ -567,6 +574,9 @@ macro_rules! directive_conformance {
                 an_announcement_arrives_once,
                 what_waits_is_told_by_topic_with_the_problem_of_the_oldest,
                 delivered_announcements_go_after_two_days,
+                rows_elsewhere_resolve_the_records_of_their_entities,
+                what_ended_long_ago_goes_and_what_is_open_stays,
+                what_ended_long_ago_goes_a_few_at_a_time,
             ],
         }
     };

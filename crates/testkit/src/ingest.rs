@@ -4,12 +4,15 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit};
 use serde_json::{Value as JsonValue, json};
 use stargate_base::Epoch;
 use stargate_directive::item::{Column, ColumnType, Item, Reject, Rows, Table, Value};
 use stargate_directive::kv::{Entry, Expected, Key, Keys, Purpose, Put, PutAnswer};
+use stargate_directive::metrics::KV_CONFLICTS;
 use stargate_directive::run::{Begin, Lease, NewRun, Run, RunId};
 use stargate_directive::{Advance, Batch, Counts, Cursor, Persisted, SharedDirectives, canonical};
 use stargate_queue::{Json, Result, SharedStore};
@@ -223,6 +226,40 @@ fn texts(messages: Vec<SimpleQueryMessage>) -> Texts {
         _ => None,
     };
     messages.into_iter().filter_map(row).collect()
+}
+
+/// How many conflicts are counted while this goes on, in the task that awaits it.
+pub async fn conflicts_counted<T>(work: impl Future<Output = T>) -> u64 {
+    let counted = Conflicts::default();
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| metrics::with_local_recorder(&counted, || work.as_mut().poll(context)))
+        .await;
+    counted.0.load(Ordering::Relaxed)
+}
+
+/// Counts conflicts and nothing else.
+#[derive(Debug, Default)]
+struct Conflicts(Arc<AtomicU64>);
+
+impl Recorder for Conflicts {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &metrics::Key, _: &Metadata<'_>) -> Counter {
+        match key.name() {
+            KV_CONFLICTS => Counter::from_arc(Arc::clone(&self.0)),
+            _ => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &metrics::Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &metrics::Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
 }
 
 /// A key of the project.

@@ -201,7 +201,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/items", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
-        let served = tokio::spawn(serve(listener, Sample::new(250, 1), stop.clone()));
+        let tasks = stargate_base::Tasks::new();
+        let served = tasks.spawn(serve(listener, Sample::new(250, 1), stop.clone()));
         let client = reqwest::Client::new();
         let page = client.get(format!("{url}?after=200&limit=100")).send().await.unwrap();
         let page: Value = serde_json::from_slice(&page.bytes().await.unwrap()).unwrap();

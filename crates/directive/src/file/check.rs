@@ -1,6 +1,7 @@
 //! From what stands in the file to what it means. All problems are told at once.
 
 mod item;
+mod reserved;
 mod source;
 mod value;
 
@@ -19,10 +20,11 @@ use crate::item::Table;
 use crate::pace::PAGE_SIZE_DEFAULT;
 use crate::retry::Policy;
 use item::item;
+pub use reserved::is_own_table;
+use reserved::table;
 use source::source;
 use value::{
-    concurrency, declared, heartbeat, identifier, length, mode, own_name, page_size, plain_name, secretive,
-    word,
+    concurrency, declared, heartbeat, length, mode, own_name, page_size, plain_name, secretive, word,
 };
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -187,7 +189,7 @@ fn beside(path: &Path, name: &str) -> PathBuf {
 }
 
 fn sink(raw: &raw::Sink, item: Option<&ItemSpec>, problems: &mut Problems<'_>) -> Option<Sink> {
-    let name = problems.read(&raw.table, |name| identifier(name));
+    let name = problems.read(&raw.table, |name| table(name, raw.url.is_some()));
     let outbox = problems.read_or(&raw.outbox, None, |topic| word(topic).map(Some));
     let url = problems.read_or(&raw.url, None, |url| secretive(url).map(Some));
     if let (Some(outbox), Some(_)) = (&raw.outbox, &raw.url) {

@@ -117,6 +117,9 @@ fn what_a_schema_can_refuse_it_refuses() {
         ("type = \"timestamp\"", "type = \"date\""),
         ("table = \"items\"", "table = \"items; drop table job\""),
         ("table = \"items\"", "table = \"1items\""),
+        ("table = \"items\"", "table = \"stargate_sink\""),
+        ("title = \"/title\"", "rowid = \"/title\""),
+        ("title = \"/title\"", "ctid = \"/title\""),
         ("outbox = \"items.changed\"", "outbox = \"items.changed\"\nurl = \"postgres://h/d\""),
     ] {
         assert!(GOOD.contains(from), "{from}");

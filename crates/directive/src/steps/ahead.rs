@@ -18,8 +18,9 @@ use crate::run::Step;
 use crate::source::{Feed, Page, Records};
 use crate::transform::Mapping;
 
-/// The most that one part takes, about. Several of them are in memory at once.
-const PART_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The most that one part takes, about. Several of them are in memory at once, and each thread that had one in hand
+/// keeps about as much for the next.
+const PART_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Memory is counted in units of this size.
 const ROOM_UNIT: usize = 1024;
 
@@ -89,7 +90,7 @@ impl Ahead {
             cursor: position.cursor.clone(),
             state: State {
                 accounted: 0,
-                replay_until: position.partial.map_or(0, |partial| partial.accounted),
+                replay_until: position.replayed(),
                 checksum: position.checksum.clone(),
                 page: 0,
             },
@@ -243,7 +244,8 @@ impl Work {
         let is_marked = next.is_some() || is_last;
         self.send(handle, last, Some(PageEnd { next, is_last, page_size }))?;
         if is_marked {
-            (self.state.accounted, self.state.replay_until) = (0, 0);
+            self.state.replay_until = self.state.replay_until.saturating_sub(self.state.accounted);
+            self.state.accounted = 0;
         }
         Ok(self)
     }

@@ -18,6 +18,8 @@ use crate::store::{SharedDirectives, Standing};
 /// Somebody else was faster too often.
 pub const CONFLICT_EXHAUSTED: &str = "CONFLICT_EXHAUSTED";
 
+/// The longest wait for which an execution stays.
+const IN_PLACE_MAX: Duration = Duration::from_secs(5);
 /// How often the record of an outcome is tried before the run is left to be taken up.
 const FINALIZE_TRIES: u32 = 5;
 /// What lies between two of them.
@@ -26,12 +28,11 @@ const FINALIZE_PAUSE: Duration = Duration::from_millis(300);
 impl Execution {
     /// What becomes of the run after a failure.
     pub(super) async fn after(mut self, trouble: Trouble) -> Ended {
+        let (next, failures) = self.count(&trouble);
         let trouble = match trouble.restart {
             true => self.restart(trouble).await,
             false => trouble,
         };
-        let mut failures = self.heart.beat().failures;
-        let next = failures.count(&self.given.directive.retry, trouble.class, trouble.retry_after);
         match next {
             Next::Retry(after) if !self.given.is_last_try => self.wait(after, failures, trouble).await,
             Next::Retry(_) => self.fail(given_up(GiveUp::TriesExhausted, trouble)).await,
@@ -39,9 +40,29 @@ impl Execution {
         }
     }
 
-    async fn wait(self, after: Duration, failures: Failures, trouble: Trouble) -> Ended {
+    /// What is to be done about a failure, with those before it.
+    fn count(&self, trouble: &Trouble) -> (Next, Failures) {
+        let mut failures = self.heart.beat().failures;
+        failures.at(self.position.processed + self.position.replayed());
+        let next = failures.count(&self.given.directive.retry, trouble.class, trouble.retry_after);
+        (next, failures)
+    }
+
+    /// How long to wait without giving the execution up, if that is short enough: the engine is not asked for every
+    /// second that a source wants.
+    pub(super) fn short_wait(&self, trouble: &Trouble) -> Option<Duration> {
+        let (Next::Retry(after), failures) = self.count(trouble) else { return None };
+        if trouble.restart || self.given.is_last_try || after > IN_PLACE_MAX {
+            return None;
+        }
+        self.note_wait(after, failures, trouble);
+        metrics::retry(&trouble.code, trouble.class);
+        Some(after)
+    }
+
+    fn note_wait(&self, after: Duration, failures: Failures, trouble: &Trouble) {
         let cursor = self.position.cursor.as_ref();
-        say!(WARN, self.who, cursor, error_class = %trouble.class, code = trouble.code, message = trouble.message,
+        say!(WARN, self.who, cursor, error_class = %trouble.class, code = trouble.code, error = trouble.message,
             attempt = failures.transient.max(failures.conflict), delay_ms = millis(after), "retrying");
         self.heart.say(|beat| {
             let mut pace = Pace::resumed(self.given.directive.page_size, beat.page_size);
@@ -52,6 +73,10 @@ impl Execution {
             beat.failures = failures;
             beat.waiting_for = Some(trouble.message.clone());
         });
+    }
+
+    async fn wait(self, after: Duration, failures: Failures, trouble: Trouble) -> Ended {
+        self.note_wait(after, failures, &trouble);
         // The lease outlives the wait, so that no other run comes between.
         let lease_for = after + self.given.directive.heartbeat * BEATS_PER_LEASE;
         match self.heart.beat_for(lease_for).await {
@@ -76,7 +101,7 @@ impl Execution {
     async fn fail(self, trouble: Trouble) -> Ended {
         let cursor = self.position.cursor.as_ref();
         say!(ERROR, self.who, cursor, severity = "FATAL", error_class = %trouble.class, code = trouble.code,
-            message = trouble.message, "the run failed and waits for an operator");
+            error = trouble.message, "the run failed and waits for an operator");
         match self.finalize(Outcome::Failed, Some(trouble.clone())).await {
             Ended::Finished(_) => Ended::Failed(trouble),
             other => other,

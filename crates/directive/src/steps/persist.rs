@@ -44,7 +44,7 @@ impl Execution {
         let (rows, rejects) = self.rows(part, replayed).await?;
         let batch = Batch {
             lease: self.lease.clone(),
-            request_id: format!("{}/{}/{page}/{accounted}", self.lease.run, self.lease.version),
+            request_id: self.next_name(),
             rows,
             rejects,
             resolves: Vec::new(),
@@ -58,14 +58,28 @@ impl Execution {
         if let Some(end) = end {
             self.heart.say(|beat| beat.page_size = Some(end.page_size));
         }
-        self.forget_failures().await;
+        self.forget_failures(accounted).await;
         Ok(is_last)
+    }
+
+    /// A name that no other batch of this holder of the lease has; a batch that is tried again keeps it.
+    pub(super) fn next_name(&mut self) -> String {
+        self.batches += 1;
+        format!("{}/{}/{}", self.lease.run, self.lease.version, self.batches)
+    }
+
+    /// What is accounted for beyond the cursor.
+    fn partial(&self, accounted: u64) -> Partial {
+        Partial {
+            accounted: accounted.max(self.position.replayed()),
+            run: self.lease.run.0.clone(),
+            cursor_version: self.position.version(),
+        }
     }
 
     /// What a piece does to the cursor.
     fn advance(&self, accounted: u64, checksum: String, end: Option<&PageEnd>) -> Advance {
-        let so_far = self.position.partial.map_or(0, |partial| partial.accounted);
-        let part = Advance::Part(Partial { accounted: accounted.max(so_far) });
+        let part = Advance::Part(self.partial(accounted));
         let Some(end) = end else { return part };
         let pointer = match (&end.next, end.is_last, self.given.directive.mode) {
             (_, true, Mode::Full) => Pointer::Null,
@@ -85,7 +99,7 @@ impl Execution {
     }
 
     /// Rows for the store; if they belong elsewhere they are written there first.
-    async fn rows(&self, part: Part, replayed: bool) -> Result<(Rows, Vec<Reject>), Trouble> {
+    pub(super) async fn rows(&self, part: Part, replayed: bool) -> Result<(Rows, Vec<Reject>), Trouble> {
         let directive = &self.given.directive;
         let Some(sink) = &self.sink else {
             let topic = directive.sink.outbox.as_deref().map(Arc::from);
@@ -97,15 +111,16 @@ impl Execution {
             project: directive.project.clone(),
             directive: directive.name.clone(),
         };
-        let mut counts = sink.upsert(&owner, &directive.sink.table, &part.items).await?;
-        if counts.total() != part.items.len() as u64 {
-            let message = format!("{} items were sent and {} counted", part.items.len(), counts.total());
+        let entities: Vec<String> = part.items.iter().map(|item| item.entity_id.clone()).collect();
+        let mut counts = sink.upsert(&owner, self.lease.version, &self.table, part.items).await?;
+        if counts.total() != entities.len() as u64 {
+            let message = format!("{} items were sent and {} counted", entities.len(), counts.total());
             return Err(Trouble::new(ErrorClass::Fatal, "SINK_COUNTS", message));
         }
         if replayed {
             counts.unchanged = 0;
         }
-        Ok((Rows::Elsewhere(counts), part.rejects))
+        Ok((Rows::Elsewhere { counts, entities }, part.rejects))
     }
 
     /// Writes a batch; again if the answer may have been lost, which its name makes harmless.
@@ -185,10 +200,7 @@ impl Execution {
                 self.position.partial = None;
                 self.position.expected = cursor_version.map_or(Expected::Absent, Expected::Version);
             }
-            None => {
-                let so_far = self.position.partial.map_or(0, |partial| partial.accounted);
-                self.position.partial = Some(Partial { accounted: accounted.max(so_far) });
-            }
+            None => self.position.partial = Some(self.partial(accounted)),
         }
         if cancel_asked {
             self.heart.stop_for(Halt::Cancelled);
@@ -197,13 +209,15 @@ impl Execution {
 
     /// Something worked. If something had failed before, the store is told at once: whoever takes up the run must not
     /// count it.
-    async fn forget_failures(&self) {
-        let had_failed = self.heart.beat().failures != Default::default();
+    async fn forget_failures(&self, accounted: u64) {
+        let before = self.heart.beat().failures;
+        // With the cursor moved, what is accounted for is in it already.
+        let records = self.position.processed + self.position.partial.as_ref().map_or(0, |_| accounted);
         self.heart.say(|beat| {
-            beat.failures.forget();
+            beat.failures.forget(records);
             beat.waiting_for = None;
         });
-        if had_failed {
+        if before != self.heart.beat().failures {
             let lease_for = self.given.directive.heartbeat * super::BEATS_PER_LEASE;
             if let Ok(crate::store::Standing::Lost) = self.heart.beat_for(lease_for).await {
                 self.heart.stop_for(Halt::Lost);
@@ -222,8 +236,8 @@ impl Execution {
         };
         let batch = Batch {
             lease: self.lease.clone(),
-            request_id: format!("{}/{}/restart", self.lease.run, self.lease.version),
-            rows: Rows::Elsewhere(Counts::default()),
+            request_id: self.next_name(),
+            rows: Rows::Elsewhere { counts: Counts::default(), entities: Vec::new() },
             rejects: Vec::new(),
             resolves: Vec::new(),
             replayed: false,
@@ -234,7 +248,8 @@ impl Execution {
                 is_last: false,
             },
         };
-        self.given.store.persist(batch).await?;
+        let written = self.given.store.persist(batch).await?;
+        self.position.expected = written.cursor_version.map_or(Expected::Absent, Expected::Version);
         say!(
             WARN,
             self.who,

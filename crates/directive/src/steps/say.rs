@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::Assignment;
 use crate::cursor::Cursor;
 
 /// Which run a log record is about.
@@ -13,6 +14,19 @@ pub(super) struct Who {
     pub(super) run_id: String,
     pub(super) tenant: String,
     pub(super) project: String,
+}
+
+impl Who {
+    pub(super) fn of(given: &Assignment) -> Self {
+        let directive = &given.directive;
+        Self {
+            directive: directive.name.clone(),
+            workflow_id: given.workflow_id.clone(),
+            run_id: given.run.to_string(),
+            tenant: directive.tenant.clone(),
+            project: directive.project.clone(),
+        }
+    }
 }
 
 /// The cursor in a log record.

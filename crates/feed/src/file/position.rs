@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 use stargate_directive::Pointer;
 use stargate_directive::source::SourceError;
 
-use super::unreadable;
-use crate::problem::{pointer, restart};
+use super::{shifted, unreadable};
+use crate::problem::pointer;
 
-/// What of a file tells it from another one.
-const HEAD_BYTES: u64 = 4096;
+/// How much at its beginning, and as much before a place, tells a file from another one.
+const SAMPLE_BYTES: u64 = 4096;
 const BUFFER: usize = 64 * 1024;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -26,7 +26,7 @@ pub(super) struct Position {
     offset: u64,
     /// The number of the line that begins there, from 1.
     line: u64,
-    /// A hash over the bytes before it, but only the first few of the file.
+    /// A hash over the bytes before it, but only the first few of the file and the last few.
     file: String,
 }
 
@@ -37,6 +37,11 @@ impl Position {
             return Ok(None);
         }
         Deserialize::deserialize(from).map(Some).map_err(|_| pointer("a source of type file"))
+    }
+
+    /// As a pointer.
+    pub(super) fn write(&self) -> Pointer {
+        serde_json::to_value(self).unwrap_or_default()
     }
 }
 
@@ -64,13 +69,8 @@ impl Input {
     /// Goes to a place, if the file is still the one it belongs to.
     pub(super) fn go_to(&mut self, place: &Position, path: &Path) -> Result<(), SourceError> {
         let broken = |error: io::Error| unreadable(path, &error);
-        let length = self.file.get_ref().metadata().map_err(broken)?.len();
-        if length < place.offset || self.head(place.offset).map_err(broken)? != place.file {
-            let path = path.display();
-            return Err(restart(
-                "SOURCE_SHIFTED",
-                format!("{path} is another file than before; it is read from its beginning"),
-            ));
+        if !self.is_same(place).map_err(broken)? {
+            return Err(shifted(path));
         }
         self.file.seek(SeekFrom::Start(place.offset)).map_err(broken)?;
         (self.offset, self.line) = (place.offset, place.line);
@@ -90,16 +90,24 @@ impl Input {
         (self.offset, self.line)
     }
 
-    /// A place as a pointer.
-    pub(super) fn pointer(&self, (offset, line): (u64, u64)) -> io::Result<Pointer> {
-        let place = Position { offset, line, file: self.head(offset)? };
-        Ok(serde_json::to_value(place)?)
+    /// A place as it is kept.
+    pub(super) fn place(&self, (offset, line): (u64, u64)) -> io::Result<Position> {
+        Ok(Position { offset, line, file: self.sample(offset)? })
     }
 
-    fn head(&self, offset: u64) -> io::Result<String> {
-        let mut head = vec![0; offset.min(HEAD_BYTES) as usize];
-        self.file.get_ref().read_exact_at(&mut head, 0)?;
-        let digest = Sha256::digest(&head);
+    /// Whether the file is still the one a place belongs to, and as long as what was read of it.
+    pub(super) fn is_same(&self, place: &Position) -> io::Result<bool> {
+        let length = self.file.get_ref().metadata()?.len();
+        Ok(length >= place.offset.max(self.offset) && self.sample(place.offset)? == place.file)
+    }
+
+    /// A hash over what stands at the beginning and before a byte.
+    fn sample(&self, offset: u64) -> io::Result<String> {
+        let mut sample = vec![0; offset.min(2 * SAMPLE_BYTES) as usize];
+        let (head, tail) = sample.split_at_mut(offset.min(SAMPLE_BYTES) as usize);
+        self.file.get_ref().read_exact_at(head, 0)?;
+        self.file.get_ref().read_exact_at(tail, offset - tail.len() as u64)?;
+        let digest = Sha256::digest(&sample);
         Ok(digest[..16].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 

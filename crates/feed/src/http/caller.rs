@@ -14,6 +14,8 @@ use stargate_directive::source::SourceError;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::address::shown;
+use super::hidden::Hidden;
+use super::link::Home;
 use crate::problem::{fatal, transient};
 use crate::{Surroundings, reveal};
 
@@ -21,6 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 5;
 /// The longest wait a server may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+/// From here on the end of a limit is a time, below it a delay.
+const RESET_IS_TIME: u64 = 1_000_000_000;
 /// What is shown of a text that should have been something else.
 const SHOWN_CHARS: usize = 80;
 /// What is read of an answer that is not a page.
@@ -33,7 +37,7 @@ pub(super) struct Caller {
     client: Client,
     headers: HeaderMap,
     /// The address that the directive names.
-    pub(super) base: Url,
+    pub(super) home: Home,
     /// The address for messages.
     pub(super) label: String,
     secrets: Vec<String>,
@@ -59,7 +63,9 @@ impl Caller {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        let mut secrets: Vec<String> = base.password().map(str::to_owned).into_iter().collect();
+        let hidden = Hidden::new(source, around);
+        let mut secrets: Vec<String> = hidden.texts().collect();
+        secrets.extend(base.password().into_iter().chain([base.username()]).map(str::to_owned));
         secrets.extend(base.query_pairs().map(|(_, value)| value.into_owned()));
         for (name, value) in &source.headers {
             let value = reveal(value, around)?;
@@ -83,7 +89,8 @@ impl Caller {
             .map_err(|error| wrong(format!("cannot make requests: {error}")))?;
         let interval = source.rate_limit.map_or(Duration::ZERO, interval);
         let patience = source.timeout;
-        Ok(Self { client, headers, base, label, secrets, patience, interval, next_at: None })
+        let home = Home { url: base, hidden, written: source.url.to_string() };
+        Ok(Self { client, headers, home, label, secrets, patience, interval, next_at: None })
     }
 
     /// An answer with a page.
@@ -111,10 +118,10 @@ impl Caller {
         let mut to = from.join(to).ok();
         if let Some(to) = &mut to {
             // A name and password in the address are ours to send. Addresses that can have none go elsewhere anyway.
-            let _ = to.set_username(self.base.username());
-            let _ = to.set_password(self.base.password());
+            let _ = to.set_username(self.home.url.username());
+            let _ = to.set_password(self.home.url.password());
         }
-        let home = self.base.origin();
+        let home = self.home.url.origin();
         to.as_ref().filter(|to| to.origin() == home).cloned().ok_or_else(|| {
             let place = to.map_or_else(|| "no address".to_owned(), |to| to.origin().ascii_serialization());
             let message = format!(
@@ -176,8 +183,7 @@ impl Caller {
     /// What an answer means that is not a page.
     async fn refused(&self, mut response: Response) -> SourceError {
         let status = response.status();
-        let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let wait = wait.and_then(|text| retry_delay(text, clock::wall()));
+        let limit = Limit::read(response.headers(), clock::wall());
         let mut body = Vec::new();
         while let Ok(Ok(Some(chunk))) = timeout(self.patience, response.chunk()).await {
             body.extend_from_slice(&chunk[..chunk.len().min(DETAIL_BYTES_MAX)]);
@@ -190,7 +196,7 @@ impl Caller {
         if !detail.is_empty() {
             message.push_str(&format!(": {detail:?}"));
         }
-        judged(status, message, wait)
+        judged(status, message, limit)
     }
 
     /// The beginning of a text for a message: what can be printed, without secrets.
@@ -205,17 +211,49 @@ impl Caller {
     }
 }
 
+/// What an answer says of how often the source may be asked.
+#[derive(Debug, Clone, Copy, Default)]
+struct Limit {
+    is_reached: bool,
+    wait: Option<Duration>,
+}
+
+impl Limit {
+    fn read(headers: &HeaderMap, now: Timestamp) -> Self {
+        let read = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let first = |names: [&str; 2]| names.iter().find_map(|name| read(name));
+        let is_used_up = first(["x-ratelimit-remaining", "ratelimit-remaining"]) == Some("0");
+        let reset = first(["x-ratelimit-reset", "ratelimit-reset"]).filter(|_| is_used_up);
+        let wait = read(RETRY_AFTER.as_str()).and_then(|text| retry_delay(text, now));
+        Self {
+            is_reached: is_used_up || headers.contains_key(RETRY_AFTER),
+            wait: wait.or_else(|| reset.and_then(|text| reset_delay(text, now))),
+        }
+    }
+}
+
 /// How a status is to be treated.
-fn judged(status: StatusCode, message: String, wait: Option<Duration>) -> SourceError {
+fn judged(status: StatusCode, message: String, limit: Limit) -> SourceError {
     match status.as_u16() {
         408 | 425 | 429 | 500..=599 => SourceError {
-            retry_after: wait,
+            retry_after: limit.wait,
             limited: matches!(status.as_u16(), 429 | 503),
             ..transient("SOURCE_STATUS", message)
         },
+        // Some say so that they are asked too often.
+        403 if limit.is_reached => {
+            SourceError { retry_after: limit.wait, limited: true, ..transient("SOURCE_STATUS", message) }
+        }
         401 | 403 => fatal("SOURCE_REFUSED", format!("{message}; check the token that the directive names")),
         _ => fatal("SOURCE_STATUS", message),
     }
+}
+
+/// When a limit begins anew: in so many seconds, or at a second since 1970.
+fn reset_delay(text: &str, now: Timestamp) -> Option<Duration> {
+    let seconds: u64 = text.parse().ok()?;
+    let passed = if seconds >= RESET_IS_TIME { u64::try_from(now.as_second()).ok()? } else { 0 };
+    seconds.checked_sub(passed).map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
 }
 
 /// `Retry-After`: seconds or an HTTP date. A date in the past says nothing: it is as likely a wrong clock.
@@ -243,7 +281,7 @@ mod tests {
     #[test]
     fn each_status_has_its_class() {
         let judge = |status: u16| {
-            let error = judged(StatusCode::from_u16(status).unwrap(), String::new(), None);
+            let error = judged(StatusCode::from_u16(status).unwrap(), String::new(), Limit::default());
             (error.class, error.code, error.limited)
         };
         for status in [408, 425, 500, 502, 504, 599] {
@@ -271,6 +309,16 @@ mod tests {
         for nothing in ["Mon, 16 Nov 2026 11:00:00 GMT", "-1", "soon", "1.5"] {
             assert_eq!(read(nothing), None, "{nothing}");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_limit_is_read_as_delay_or_time_and_capped_to_an_hour() {
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        let read = |text: &str| reset_delay(text, now).map(|delay| delay.as_secs());
+        let at = |ahead: i64| (now.as_second() + ahead).to_string();
+        assert_eq!((read("17"), read("86400")), (Some(17), Some(3600)));
+        assert_eq!((read(&at(90)), read(&at(86400)), read(&at(-1))), (Some(90), Some(3600), None));
+        assert_eq!((read("soon"), read("-1")), (None, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use stargate_directive::Pointer;
 use stargate_directive::source::SourceError;
 use stargate_testkit::source_server::{Fault, SourceServer};
 
-use crate::fixture::{CURSOR, LINK, TOKEN, TOTAL, api, ids, open, take, take_all};
+use crate::fixture::{CURSOR, KEY, LINK, TOKEN, TOTAL, api, ids, open, take, take_all};
 
 /// What the second page fails with; then the rest is read, and all of it is there once.
 async fn failed(fault: Fault, keys: &str) -> SourceError {
@@ -36,6 +36,24 @@ async fn a_source_that_wants_to_be_left_alone_says_for_how_long() {
     );
     let silent = failed(Fault::status(429), "").await;
     assert_eq!((silent.retry_after, silent.limited), (None, true));
+}
+
+#[tokio::test]
+async fn a_403_that_tells_of_a_limit_is_waited_for_like_a_429() {
+    for (name, value, wait) in [
+        ("retry-after", "7", Some(7)),
+        ("x-ratelimit-remaining", "0", None),
+        ("ratelimit-remaining", "0", None),
+    ] {
+        let error = failed(Fault::status(403).with_header(name, value), "").await;
+        assert_eq!((error.class, error.code), (RetryableTransient, "SOURCE_STATUS"), "{name}");
+        assert_eq!((error.retry_after, error.limited), (wait.map(Duration::from_secs), true), "{name}");
+    }
+    let reset = Fault::status(403).with_header("x-ratelimit-remaining", "0");
+    let reset = failed(reset.with_header("x-ratelimit-reset", "4070908800"), "").await;
+    assert_eq!(reset.retry_after, Some(Duration::from_secs(3600)), "in 2099, capped to an hour");
+    let left = failed(Fault::status(403).with_header("x-ratelimit-remaining", "4999"), "").await;
+    assert_eq!((left.class, left.code), (Fatal, "SOURCE_REFUSED"), "there was room left");
 }
 
 #[tokio::test]
@@ -152,6 +170,47 @@ async fn links_stay_at_home_too() {
     let error = take(&mut open(&api(&server, LINK), &Pointer::Null).await, 7).await.unwrap_err();
     assert_eq!((error.class, error.code), (Fatal, "SOURCE_REDIRECT"));
     assert_eq!(stranger.request_count(), 0);
+}
+
+#[tokio::test]
+async fn a_link_header_that_cannot_be_read_is_no_end() {
+    for link in
+        ["<unclosed; rel=next", "</b>; rel=\"next", "/items; rel=next", "</a>; rel=prev </b>; rel=next"]
+    {
+        let server = SourceServer::start(50);
+        let page = Fault::json(r#"{"items":[{"id":0}]}"#).with_header("link", link);
+        server.fault_at(1, page);
+        let error = take(&mut open(&api(&server, LINK), &Pointer::Null).await, 7).await.unwrap_err();
+        assert_eq!((error.class, error.code), (ValidationFailure, "SOURCE_SHAPE"), "{link}");
+        assert!(error.message.contains("the header Link"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_tells_the_address_back_shows_no_secret_of_it() {
+    let server = SourceServer::start(50);
+    let source = format!(
+        "type = \"http\"\nurl = \"{}/${{env:TOKEN}}/items?key=${{env:KEY}}\"\nrecords = \"/items\"",
+        server.origin().replace("http://", "http://${env:TOKEN}:x@")
+    );
+    let encoded = KEY.replace('/', "%2F").replace('=', "%3D");
+    let echoes = [
+        format!("Cannot GET /{TOKEN}/items"),
+        format!("bad key {KEY}"),
+        format!("bad query ?key={encoded}"),
+        format!("bad query ?key={}", encoded.to_lowercase()),
+    ];
+    for echo in echoes {
+        server.fault_next(Fault::Answer {
+            status: 404,
+            headers: Vec::new(),
+            body: echo.clone().into_bytes(),
+        });
+        let error = take(&mut open(&source, &Pointer::Null).await, 7).await.unwrap_err();
+        for secret in [TOKEN, "5e1f", "do~not"] {
+            assert!(!format!("{error} {error:?}").contains(secret), "{echo}: {error}");
+        }
+    }
 }
 
 #[tokio::test]

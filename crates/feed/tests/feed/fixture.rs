@@ -13,6 +13,8 @@ use stargate_testkit::source_server::SourceServer;
 
 /// The value of the variable `TOKEN`.
 pub(crate) const TOKEN: &str = "tok-5e1f-do-not-show";
+/// The value of the variable `KEY`: servers write it in more than one way.
+pub(crate) const KEY: &str = "key/5e1f=do~not=show==";
 
 #[derive(Debug)]
 struct NoDatabases;
@@ -36,7 +38,11 @@ impl Databases for NoDatabases {
 
 pub(crate) fn surroundings(scratch: &Path) -> Surroundings {
     Surroundings {
-        environment: Box::new(|name| (name == "TOKEN").then(|| TOKEN.to_owned())),
+        environment: Box::new(|name| match name {
+            "TOKEN" => Some(TOKEN.to_owned()),
+            "KEY" => Some(KEY.to_owned()),
+            _ => None,
+        }),
         scratch: scratch.to_owned(),
         databases: Box::new(NoDatabases),
     }
@@ -44,8 +50,13 @@ pub(crate) fn surroundings(scratch: &Path) -> Surroundings {
 
 /// A directive that lies in `folder`, with this source.
 pub(crate) fn directive(folder: &Path, source: &str) -> Directive {
+    directive_in(folder, "full", source)
+}
+
+/// The same in a mode.
+pub(crate) fn directive_in(folder: &Path, mode: &str, source: &str) -> Directive {
     let text = format!(
-        "name = \"d\"\nqueue = \"q\"\ntenant = \"t\"\nproject = \"p\"\n[source]\n{source}\n[item]\nkey = [\"/id\"]\n\
+        "name = \"d\"\nmode = \"{mode}\"\nqueue = \"q\"\ntenant = \"t\"\nproject = \"p\"\n[source]\n{source}\n[item]\nkey = [\"/id\"]\n\
          [sink]\ntable = \"items\"\n"
     );
     parse(&folder.join("d.toml"), &text, &["q".to_owned()]).unwrap_or_else(|problems| panic!("{problems:?}"))

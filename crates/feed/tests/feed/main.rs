@@ -4,5 +4,7 @@
 mod failures;
 mod file;
 mod fixture;
+mod growing;
 mod http;
 mod large;
+mod links;

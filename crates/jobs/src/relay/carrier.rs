@@ -17,9 +17,9 @@ use crate::http::ConfigError;
 use crate::post::{Letter, Post, Unposted};
 
 /// The number of an announcement, the same at each delivery.
-const ANNOUNCEMENT: HeaderName = HeaderName::from_static("stargate-announcement");
-const TOPIC: HeaderName = HeaderName::from_static("stargate-topic");
-const KEY: HeaderName = HeaderName::from_static("stargate-key");
+const ANNOUNCEMENT: HeaderName = HeaderName::from_static("x-stargate-announcement");
+const TOPIC: HeaderName = HeaderName::from_static("x-stargate-topic");
+const KEY: HeaderName = HeaderName::from_static("x-stargate-key");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The setting that allows private addresses.
 const PERMIT: &str = "allow_private in the topic's [outbox] section";

@@ -98,5 +98,9 @@ fn failed(trouble: Trouble) -> Failure {
         (_, ErrorClass::Conflict) => Exit::Conflict,
         _ => Exit::Input,
     };
-    Failure::new(exit, &trouble.code, trouble.message)
+    let failure = Failure::new(exit, &trouble.code, trouble.message);
+    match exit {
+        Exit::NotFound => failure.help("'stargate directive list' shows what there is"),
+        _ => failure,
+    }
 }

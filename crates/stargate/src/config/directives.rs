@@ -68,6 +68,8 @@ pub(crate) enum Destination {
         url: String,
         /// What signs.
         secret: Option<Secret>,
+        /// Whether it may have a private address.
+        allow_private: bool,
     },
     /// Told to whoever listens to a channel of the store's Postgres.
     Notify {
@@ -160,8 +162,14 @@ fn destination(
     store: &StoreUrl,
 ) -> Result<Destination> {
     let key = |name: &str| format!("{section}.{name}");
-    if let (None, Some(secret)) = (&given.url, &given.secret) {
-        return Err(source.refuse(secret.span(), &key("secret"), "has no url to belong to"));
+    if given.url.is_none() {
+        let (secret, permit) =
+            (given.secret.as_ref().map(Spanned::span), given.allow_private.as_ref().map(Spanned::span));
+        for (name, at) in [("secret", secret), ("allow_private", permit)] {
+            if let Some(at) = at {
+                return Err(source.refuse(at, &key(name), "has no url to belong to"));
+            }
+        }
     }
     match (&given.url, &given.notify, &given.file) {
         (Some(url), None, None) => {
@@ -174,7 +182,8 @@ fn destination(
                     "is empty; anybody could sign with it",
                 ));
             }
-            Ok(Destination::Http { url: address, secret })
+            let allow_private = given.allow_private.as_ref().is_some_and(|given| *given.get_ref());
+            Ok(Destination::Http { url: address, secret, allow_private })
         }
         (None, Some(channel), None) => notify(source, &key("notify"), channel, store),
         (None, None, Some(path)) => Ok(Destination::File { path: beside(Some(source), path.get_ref()) }),

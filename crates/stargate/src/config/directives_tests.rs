@@ -39,6 +39,8 @@ fn runs_of_a_tenant_are_limited_by_its_key() {
 fn announcements_go_where_their_topic_says() {
     let text = "store = \"postgres://h/d\"\n\
         [outbox.\"items.changed\"]\nurl = \"https://h/hook?key=canary\"\nsecret = \"${env:HOOK}\"\n\
+        [outbox.\"inside\"]\nurl = \"http://10.0.0.7/hook\"\nallow_private = true\n\
+        [outbox.\"outside\"]\nurl = \"http://h/hook\"\nallow_private = false\n\
         [outbox.\"a\"]\nnotify = \"items_changed\"\n[outbox.\"b\"]\nfile = \"out/b.jsonl\"\n";
     let settings = settings(text, &Environment::from([("HOOK", "canary")])).unwrap();
     let parent = settings.file.as_deref().and_then(Path::parent).unwrap();
@@ -47,7 +49,14 @@ fn announcements_go_where_their_topic_says() {
         plan.map(|plan| plan.to.clone()).unwrap()
     };
     let url = "https://h/hook?key=canary".to_owned();
-    assert_eq!(of("items.changed"), Destination::Http { url, secret: Some(Secret::new("canary")) });
+    assert_eq!(
+        of("items.changed"),
+        Destination::Http { url, secret: Some(Secret::new("canary")), allow_private: false }
+    );
+    let at =
+        |url: &str, allow_private| Destination::Http { url: url.to_owned(), secret: None, allow_private };
+    assert_eq!(of("inside"), at("http://10.0.0.7/hook", true));
+    assert_eq!(of("outside"), at("http://h/hook", false));
     assert_eq!(of("a"), Destination::Notify { channel: "items_changed".to_owned() });
     assert_eq!(of("b"), Destination::File { path: parent.join("out/b.jsonl") });
     assert!(!format!("{settings:?}").contains("canary"), "{settings:?}");
@@ -71,6 +80,7 @@ fn what_cannot_work_is_refused_at_its_place_without_the_secret() {
         ("[outbox.\"t\"]\nurl = \"http://h\"\nsecret = \"${env:NOT_SET}\"\n", 3, "NOT_SET"),
         ("[outbox.\"t\"]\nurl = \"http://h\"\nsecret = \"\"\n", 2, "is empty"),
         ("[outbox.\"t\"]\nfile = \"f\"\nsecret = \"canary\"\n", 3, "has no url to belong to"),
+        ("[outbox.\"t\"]\nfile = \"f\"\nallow_private = true\n", 3, "has no url to belong to"),
         ("[outbox.\"t\"]\nnotify = \"c\"\n", 2, "needs a store in Postgres"),
         ("[outbox.\"a b\"]\nfile = \"f\"\n", 1, "cannot be used"),
     ] {

@@ -261,6 +261,7 @@ pub(crate) struct Directives {
 pub(crate) struct Outbox {
     pub(crate) url: Given<String>,
     pub(crate) secret: Given<String>,
+    pub(crate) allow_private: Given<bool>,
     pub(crate) notify: Given<String>,
     pub(crate) file: Given<PathBuf>,
 }

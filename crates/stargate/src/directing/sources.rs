@@ -36,6 +36,10 @@ impl Outside {
 #[async_trait]
 impl Sources for Outside {
     async fn open(&self, directive: &Directive, from: &Pointer) -> Result<Box<dyn Feed>, SourceError> {
+        // Most runs need no scratch folder. One that does and finds none tells so itself.
+        if let Err(error) = tokio::fs::create_dir_all(&self.around.scratch).await {
+            tracing::warn!(%error, "the scratch folder cannot be made");
+        }
         stargate_feed::open(directive, from, &self.around).await
     }
 

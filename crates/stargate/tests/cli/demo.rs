@@ -1,5 +1,9 @@
 //! The demo runs to its end with nothing but the binary.
 
+use std::time::Duration;
+
+use stargate_testkit::{eventually, process};
+
 use crate::{code, json, stargate, stderr};
 
 #[test]
@@ -37,6 +41,55 @@ fn without_ffmpeg_and_git_the_demo_says_what_is_left_out_and_succeeds() {
     for missing in ["ffmpeg is not installed", "git is not installed"] {
         assert!(stderr(&output).contains(missing), "{}", stderr(&output));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_api_comes_with_a_directive_that_reads_it() {
+    let program = stargate();
+    let address = format!("127.0.0.1:{}", process::free_port());
+    let mut sample = program.start(&[
+        "directive",
+        "sample",
+        "--listen",
+        &address,
+        "--items",
+        "250",
+        "--bad",
+        "2",
+        "--write",
+        "directives",
+    ]);
+    eventually(Duration::from_secs(20), "the sample to listen", || async {
+        process::get(&address, "/items?limit=1").await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    program.answer(&["directive", "check"]);
+    let run = json(&program, &["directive", "run", "sample", "--json"]);
+    assert_eq!((&run["created"], &run["failed"]), (&248.into(), &2.into()), "{run}");
+    let run = json(&program, &["directive", "run", "sample", "--json"]);
+    assert_eq!((&run["created"], &run["unchanged"]), (&0.into(), &248.into()), "{run}");
+
+    let second = program.run(&["directive", "sample", "--listen", &address]);
+    assert_eq!(code(&second), 5, "{}", stderr(&second));
+    assert!(stderr(&second).contains("--listen"), "{}", stderr(&second));
+    sample.terminate();
+    assert_eq!(sample.ended(Duration::from_secs(20)).await.code(), Some(0), "{}", sample.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directive_that_was_changed_is_not_written_over_by_the_sample() {
+    let program = stargate();
+    let path = program.home().join("directives/sample.toml");
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "mine").unwrap();
+    let mut sample =
+        program.start(&["directive", "sample", "--listen", "127.0.0.1:0", "--write", "directives"]);
+    let log = || async { if sample.log().contains("items at http://") { Ok(()) } else { Err(sample.log()) } };
+    eventually(Duration::from_secs(20), "the sample to listen", log).await;
+    assert!(sample.log().contains("sample.toml is there already"), "{}", sample.log());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    sample.terminate();
+    assert_eq!(sample.ended(Duration::from_secs(20)).await.code(), Some(0), "{}", sample.log());
 }
 
 #[test]

@@ -3,11 +3,17 @@
 mod cancel;
 mod check;
 mod conflict;
+mod hostile;
 mod kill;
+mod memory;
+mod metrics;
 mod quarantine;
 mod retries;
+mod schedule;
+mod sources;
 mod stage;
 mod steps;
+mod taps_killed;
 
 use std::process::Output;
 

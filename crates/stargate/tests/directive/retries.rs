@@ -11,7 +11,7 @@ use crate::steps::{field, records};
 
 impl Stage {
     /// Waits until the job waits after so many attempts; answers class, code and seconds.
-    async fn waits(&self, job: &str, attempts: u64) -> (String, String, f64) {
+    pub(crate) async fn waits(&self, job: &str, attempts: u64) -> (String, String, f64) {
         eventually(PATIENCE, "the job to wait", async || {
             let events = self.program.answer(&["job", "events", job, "--json"]);
             let events: Vec<Value> = serde_json::from_str(&events).unwrap();
@@ -28,14 +28,14 @@ impl Stage {
     }
 
     /// The clock moves: what waits is due.
-    async fn make_due(&self, job: &str) {
+    pub(crate) async fn make_due(&self, job: &str) {
         let zero = if self.is_sqlite() { "0" } else { "to_timestamp(0)" };
         let jobs = self.own("job");
         self.execute(&format!("update {jobs} set run_at = {zero} where id = {job} and stage = 1")).await;
     }
 }
 
-async fn ready_worker(stage: &Stage) -> Running {
+pub(crate) async fn ready_worker(stage: &Stage) -> Running {
     let mut worker = stage.worker();
     worker.ready().await;
     worker

@@ -73,6 +73,12 @@ impl Stage {
         stage
     }
 
+    /// With a variable of the environment for everything started from here.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.program = self.program.with(name, value);
+        self
+    }
+
     /// Writes the directive.
     pub(crate) fn write(&self, wishes: &Wishes) {
         let paging = "page_size_param = \"limit\"\npagination = { type = \"cursor\", param = \"after\", next = \"/next\" }";

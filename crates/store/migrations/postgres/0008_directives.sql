@@ -86,6 +86,7 @@ create index directive_quarantine_open on stargate.directive_quarantine (directi
 create index directive_quarantine_all on stargate.directive_quarantine (directive, id);
 create index directive_quarantine_entity on stargate.directive_quarantine (directive, tenant_id, project_id, entity_id)
  where resolved_at is null and entity_id is not null;
+create index directive_quarantine_done on stargate.directive_quarantine (resolved_at) where resolved_at is not null;
 
 -- Changes that others are to hear of.
 create table stargate.directive_outbox (

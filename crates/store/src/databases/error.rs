@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::ErrorCode;
-use stargate_base::ErrorClass::{Fatal, RetryableTransient, ValidationFailure};
+use stargate_base::ErrorClass::{Conflict, Fatal, RetryableTransient, ValidationFailure};
 use stargate_directive::source::SourceError;
 use stargate_queue::Error;
 use tokio_postgres::error::{DbError, ErrorPosition};
@@ -21,10 +21,14 @@ const TIMEOUT: &str = "SOURCE_TIMEOUT";
 const SINK_REFUSED: &str = "SINK_REFUSED";
 const SINK_UNREACHABLE: &str = "SINK_UNREACHABLE";
 const SINK_COUNTS: &str = "SINK_COUNTS";
+const SINK_FENCED: &str = "SINK_FENCED";
 
 /// What was tried when rows are not as they were written.
 const VERIFY: &str = "verify a batch";
 const VERIFY_HINT: &str = "a trigger or a rule of the table changes what is written; remove it";
+
+/// What was tried when another execution has gone on.
+const FENCE: &str = "write for an execution that was replaced";
 
 /// Something in the directive is wrong and stays wrong.
 pub(super) fn setting(message: impl Into<String>) -> SourceError {
@@ -185,11 +189,19 @@ pub(super) fn unverified(items: usize, differing: usize) -> Error {
     Error::Store { operation: VERIFY, class: Fatal, hint: Some(VERIFY_HINT), source: problem.into() }
 }
 
+/// Another execution went on meanwhile. `message` says all there is to say.
+pub(super) fn fenced(message: String) -> Error {
+    Error::Store { operation: FENCE, class: Conflict, hint: None, source: message.into() }
+}
+
 /// Why another database took no rows.
 pub(super) fn of_sink(error: &Error) -> SourceError {
     let Error::Store { operation, class, hint, source } = error else {
         return SourceError::new(Fatal, SINK_REFUSED, format!("the sink refuses: {error}"));
     };
+    if *operation == FENCE {
+        return SourceError::new(Conflict, SINK_FENCED, source.to_string());
+    }
     let said = match source.downcast_ref::<tokio_postgres::Error>().and_then(|error| error.as_db_error()) {
         Some(db) => format!("{} ({})", db.message(), db.code().code()),
         None => chain(source.as_ref()),

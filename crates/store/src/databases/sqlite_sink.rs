@@ -12,8 +12,10 @@ use stargate_directive::{Counts, Item, Table};
 use stargate_queue::Result;
 
 use super::error::{of_sink, unreachable, unverified};
+use super::fence;
 use super::query::around;
 use crate::directive_rows::check_items;
+use crate::repo_rows::signed;
 use crate::sqlite::error::Step;
 use crate::sqlite::sink;
 
@@ -40,10 +42,16 @@ impl SqliteSink {
 
 #[async_trait]
 impl ForeignSink for SqliteSink {
-    async fn upsert(&self, owner: &Owner, table: &Table, items: &[Item]) -> Result<Counts, SourceError> {
-        check_items(table, items).map_err(|error| of_sink(&error))?;
+    async fn upsert(
+        &self,
+        owner: &Owner,
+        fence: u64,
+        table: &Table,
+        items: Vec<Item>,
+    ) -> Result<Counts, SourceError> {
+        check_items(table, &items).map_err(|error| of_sink(&error))?;
         let (path, place) = (self.path.clone(), Arc::clone(&self.connection));
-        let (owner, table, items) = (owner.clone(), table.clone(), items.to_vec());
+        let (owner, table) = (owner.clone(), table.clone());
         let writing = tokio::task::spawn_blocking(move || {
             let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
             // A connection that failed is not used again.
@@ -51,7 +59,7 @@ impl ForeignSink for SqliteSink {
                 Some(connection) => connection,
                 None => open(&path)?,
             };
-            let counts = write(&mut connection, &owner, &table, &items)?;
+            let counts = write(&mut connection, &owner, signed(fence), &table, &items)?;
             *place = Some(connection);
             Ok(counts)
         });
@@ -69,11 +77,26 @@ fn open(path: &Path) -> Step<Connection> {
     Ok(connection)
 }
 
-fn write(connection: &mut Connection, owner: &Owner, table: &Table, items: &[Item]) -> Step<Counts> {
+fn write(
+    connection: &mut Connection,
+    owner: &Owner,
+    fence: i64,
+    table: &Table,
+    items: &[Item],
+) -> Step<Counts> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    raise_fence(&transaction, owner, fence)?;
     let counts = write_within(&transaction, owner, table, items)?;
     transaction.commit()?;
     Ok(counts)
+}
+
+fn raise_fence(s: &Transaction<'_>, owner: &Owner, fence: i64) -> Step<()> {
+    s.execute(around!("sqlite_fence"), [])?;
+    let mut raise = s.prepare_cached(around!("sqlite_fence_raise"))?;
+    let owner_and_fence = (&owner.tenant, &owner.project, &owner.directive, fence);
+    let highest = raise.query_row(owner_and_fence, |row| row.get(0))?;
+    Ok(fence::check(owner, fence, highest)?)
 }
 
 fn write_within(s: &Transaction<'_>, owner: &Owner, table: &Table, items: &[Item]) -> Step<Counts> {

@@ -26,6 +26,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::{Ask, Session};
 use super::{Postgres, sql};
+use crate::directive_rows::{count_batch, count_put};
 use crate::terms::column;
 
 #[async_trait]
@@ -35,7 +36,7 @@ impl Directives for Postgres {
     }
 
     async fn kv_put(&self, put: Put) -> Result<PutAnswer> {
-        values::put(&self.inner, self.guard, &put).await
+        count_put(values::put(&self.inner, self.guard, &put).await)
     }
 
     async fn kv_list(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<Vec<Entry>> {
@@ -71,7 +72,7 @@ impl Directives for Postgres {
     }
 
     async fn persist(&self, batch: Batch) -> Result<Persisted> {
-        batch::persist(&self.inner, self.guard, &batch).await
+        count_batch(batch::persist(&self.inner, self.guard, &batch).await)
     }
 
     async fn quarantine(&self, filter: QuarantineFilter) -> Result<Vec<Quarantined>> {

@@ -95,6 +95,11 @@ pub(crate) fn code(error: &Error) -> Option<&str> {
     driver(error).and_then(tokio_postgres::Error::code).map(SqlState::code)
 }
 
+/// What the server said.
+pub(crate) fn database(error: &Error) -> Option<&tokio_postgres::error::DbError> {
+    driver(error).and_then(tokio_postgres::Error::as_db_error)
+}
+
 /// The driver's error, if it is one.
 fn driver(error: &Error) -> Option<&tokio_postgres::Error> {
     let Error::Store { source, .. } = error else { return None };

@@ -13,10 +13,10 @@ use stargate_queue::{Error, Result};
 use tokio_postgres::types::Type;
 
 use super::connect::{Ask, Session};
-use super::error::{code, fatal, transient};
+use super::error::{code, database, fatal, transient};
 use super::sink_rows::Texts;
 use super::sql;
-use crate::directive_rows::{column_gone, columns_json, columns_to_add, not_a_sink, quoted};
+use crate::directive_rows::{column_gone, columns_json, columns_to_add, not_a_sink, quoted, row_refused};
 
 const OPERATION: &str = "make the sink's table";
 
@@ -92,6 +92,26 @@ impl Sinks {
     pub(crate) fn forget(&self, table: &Table) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&table.name);
     }
+}
+
+/// The text of a statement with places to be filled in.
+macro_rules! template {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/sinks/", $name, ".sql"))
+    };
+}
+pub(super) use template;
+
+/// Fills the places `{name}` of a statement. What is filled in is not looked at again, so no name can act as a place.
+pub(super) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
+    let (mut text, mut rest) = (String::new(), template);
+    while let Some((before, after)) = rest.split_once('{') {
+        let (place, behind) = after.split_once('}').unwrap_or((after, ""));
+        text.push_str(before);
+        text.push_str(parts.iter().find(|(name, _)| *name == place).map_or("", |(_, part)| part));
+        rest = behind;
+    }
+    text + rest
 }
 
 /// The table's full name.
@@ -193,26 +213,33 @@ pub(crate) async fn ensure(
             "create table if not exists {place} (table_name text primary key, columns json not null, created_at timestamptz not null)"
         );
         s.batch(OPERATION, &text).await.map_err(refused)?;
+        s.batch(OPERATION, template!("postgres_fence")).await.map_err(refused)?;
     }
     let (known, found) = look(s, place, table).await?;
     let work = work(table, known.is_some(), &found)?;
     let known = known.unwrap_or_default();
-    let columns = match &work {
-        Work::Create => {
-            // What was dropped is made as it was, with all columns that were ever mapped.
-            let missing = columns_to_add(table, &known)?.into_iter().cloned();
-            let columns = known.iter().cloned().chain(missing).collect();
-            let whole = Table { name: table.name.clone(), columns };
-            s.batch(OPERATION, &creation(&whole)).await.map_err(refused)?;
-            whole.columns
-        }
-        Work::Add(missing) if missing.is_empty() => return Ok(()),
-        Work::Add(missing) => {
-            s.batch(OPERATION, &addition(table, missing)).await.map_err(refused)?;
-            known.into_iter().chain(missing.iter().map(|column| (*column).clone())).collect()
-        }
-    };
-    register(s, place, now, table, &columns).await
+    // A column that somebody dropped is missing and known all the same.
+    let new = columns_to_add(table, &known)?;
+    let is_registered = new.is_empty();
+    let columns = known.iter().chain(new).cloned().collect();
+    let whole = Table { name: table.name.clone(), columns };
+    match &work {
+        // What was dropped is made as it was, with all columns that were ever mapped.
+        Work::Create => s.batch(OPERATION, &creation(&whole)).await.map_err(refused)?,
+        Work::Add(missing) if missing.is_empty() && is_registered => return Ok(()),
+        Work::Add(missing) if missing.is_empty() => {}
+        Work::Add(missing) => s.batch(OPERATION, &addition(table, missing)).await.map_err(refused)?,
+    }
+    register(s, place, now, table, &whole.columns).await
+}
+
+/// A row that the table does not take because of a rule that somebody added: trying again is of no use. `own`: the
+/// schema whose tables are not sinks.
+pub(crate) fn of_row(error: Error, table: &Table, own: Option<&str>) -> Error {
+    let said = database(&error)
+        .filter(|db| db.code().code().starts_with("23") && (own.is_none() || db.schema() != own))
+        .map(|db| format!("{} ({})", db.message(), db.code().code()));
+    said.map_or(error, |said| row_refused(&table.name, &said))
 }
 
 /// What the registry says, and what is there.
@@ -222,7 +249,7 @@ async fn look(
     table: &Table,
 ) -> Result<(Option<Vec<Column>>, Vec<Found>)> {
     let name = full_name(table);
-    let registered = format!("select columns::text from {registry} where table_name = $1");
+    let registered = fill(template!("postgres_registered"), &[("registry", registry)]);
     let asks = [
         Ask::new(&registered, [(&table.name as _, Type::TEXT)]),
         Ask::new(sql!("sink_columns"), [(&name as _, Type::TEXT)]),
@@ -246,10 +273,7 @@ async fn register(
 ) -> Result<()> {
     let columns = columns_json(columns)?;
     let columns = columns.get();
-    let text = format!(
-        "insert into {registry} (table_name, columns, created_at) values ($2, $3::text::json, coalesce($1::timestamptz, now()))
-         on conflict (table_name) do update set columns = excluded.columns"
-    );
+    let text = fill(template!("postgres_register"), &[("registry", registry)]);
     let params =
         [(&now as _, Type::TIMESTAMPTZ), (&table.name as _, Type::TEXT), (&columns as _, Type::TEXT)];
     s.rows_together(OPERATION, &[Ask::new(&text, params)]).await.map(drop)
@@ -300,6 +324,12 @@ mod tests {
         let problem = work(&table, true, &found(&[("title", "integer")])).unwrap_err().to_string();
         assert!(problem.contains("title as integer, not as text"), "{problem}");
         assert!(work(&table, true, &found(&[])[1..]).is_err());
+    }
+
+    #[test]
+    fn what_is_filled_in_is_not_filled_in_again() {
+        assert_eq!(fill("a {x} b {y}{x} c", &[("x", "{y}"), ("y", "2")]), "a {y} b 2{y} c");
+        assert_eq!(fill("nothing", &[]), "nothing");
     }
 
     #[test]

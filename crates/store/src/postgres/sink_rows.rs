@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::{Ask, Param, Session};
 use super::error::transient;
-use super::sink::full_name;
+use super::sink::{fill, full_name, template};
 use crate::directive_rows::{counts_differ, hex, quoted};
 
 /// Rows of one statement at most.
@@ -35,15 +35,7 @@ impl Texts {
     /// Those of a table.
     pub(crate) fn of(table: &Table) -> Self {
         let name = full_name(table);
-        // Key by key through the whole primary key: `= any` would have a planner that knows nothing of a young table read
-        // all rows of its owner. `offset 0` keeps it from rearranging.
-        let find = format!(
-            "select t.entity_id, t.hash, t.version
-               from unnest($4::text[]) k (entity_id)
-              cross join lateral (select entity_id, hash, version from {name} t
-                                   where t.tenant_id = $1::text and t.project_id = $2::text and t.directive = $3::text
-                                     and t.entity_id = k.entity_id offset 0) t"
-        );
+        let find = fill(template!("postgres_find"), &[("table", &name)]);
         Self { find, put: put(&name, table) }
     }
 
@@ -99,20 +91,15 @@ fn put(name: &str, table: &Table) -> String {
         names.push_str(&format!(", c{n}"));
         sets.push_str(&format!(", {column_name} = excluded.{column_name}"));
     }
-    format!(
-        "with written as (
-            insert into {name} as t
-                   (tenant_id, project_id, directive, entity_id, hash, version, body, created_at, updated_at{columns})
-            select $2::text, $3::text, $4::text, n.entity_id, n.hash, 1, n.body::jsonb, w.now, w.now{values}
-              from unnest($5::text[], $6::text[], $7::text[]{arrays}) n (entity_id, hash, body{names})
-             cross join (select coalesce($1::timestamptz, now()) as now) w
-            on conflict (tenant_id, project_id, directive, entity_id) do update
-               set hash = excluded.hash, version = t.version + 1, body = excluded.body,
-                   updated_at = excluded.updated_at{sets}
-            returning version
-         )
-         select count(*), count(*) filter (where version = 1) from written"
-    )
+    let parts = [
+        ("table", name),
+        ("columns", &columns),
+        ("values", &values),
+        ("arrays", &arrays),
+        ("names", &names),
+        ("sets", &sets),
+    ];
+    fill(template!("postgres_put"), &parts)
 }
 
 /// The entities of items, as statements take them.

@@ -17,7 +17,7 @@ use stargate_directive::{Batch, Directives, Persisted, Standing};
 use stargate_queue::Result;
 
 use super::Sqlite;
-use crate::directive_rows::{check_batch, check_names, check_run, no_notifications};
+use crate::directive_rows::{check_batch, check_put, check_run, count_batch, count_put, no_notifications};
 
 #[async_trait]
 impl Directives for Sqlite {
@@ -27,8 +27,8 @@ impl Directives for Sqlite {
     }
 
     async fn kv_put(&self, put: Put) -> Result<PutAnswer> {
-        check_names(&[("request_id", &put.request_id), ("writer", &put.writer)])?;
-        self.write("keep the value", move |s| value::put(s, &put)).await
+        check_put(&put)?;
+        count_put(self.write("keep the value", move |s| value::put(s, &put)).await)
     }
 
     async fn kv_list(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<Vec<Entry>> {
@@ -75,7 +75,7 @@ impl Directives for Sqlite {
 
     async fn persist(&self, batch: Batch) -> Result<Persisted> {
         check_batch(&batch)?;
-        self.write("write the batch", move |s| batch::persist(s, &batch)).await
+        count_batch(self.write("write the batch", move |s| batch::persist(s, &batch)).await)
     }
 
     async fn quarantine(&self, filter: QuarantineFilter) -> Result<Vec<Quarantined>> {

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params_from_iter};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _, params_from_iter};
 use stargate_directive::item::{Column, ColumnType, Counts, Item, Table, Value};
 use stargate_directive::source::Owner;
 use stargate_queue::Error;
 
-use super::error::Step;
+use super::error::{Failure, Step};
 use super::rows::{instant, wrong};
 use super::session::sql;
 use crate::directive_rows::{
     FIXED_COLUMNS, column_gone, columns_json, columns_to_add, counts_differ, hex, not_a_sink, quoted,
+    row_refused,
 };
 
 /// Where the store's own database keeps which tables are sinks.
@@ -96,7 +97,8 @@ pub(crate) fn upsert(
             Found::Other(version) => (&mut update, version + 1),
             Found::Nothing => (&mut insert, 1),
         };
-        let written = execute(statement, owner, item, &hash, version, &at)?;
+        let written = execute(statement, owner, item, &hash, version, &at);
+        let written = written.map_err(|error| refused(&table.name, error))?;
         if written != 1 {
             return Err(counts_differ(1, written as u64).into());
         }
@@ -172,6 +174,16 @@ fn execute(
     let mapped: Vec<Bound<'_>> = item.columns.iter().map(Bound::of).collect();
     let mapped = mapped.iter().map(|value| value as &dyn ToSql);
     statement.execute(params_from_iter(fixed.into_iter().chain(mapped)))
+}
+
+/// A rule that somebody added to the table is theirs to mend.
+fn refused(table: &str, error: rusqlite::Error) -> Failure {
+    match &error {
+        rusqlite::Error::SqliteFailure(failure, said) if failure.code == ErrorCode::ConstraintViolation => {
+            row_refused(table, said.as_deref().unwrap_or("a constraint is violated")).into()
+        }
+        _ => error.into(),
+    }
 }
 
 /// The key is ?1 to ?4, as in the other statements.

@@ -157,9 +157,53 @@ async fn a_column_that_somebody_dropped_is_made_anew_and_one_of_another_type_is_
         "alter table public.items drop column title; alter table public.items add column title bytea";
     client.batch_execute(script).await.unwrap();
     let other = connect(database.url()).await;
-    let refused = other.persist(page_of(&lease, 2, next(&written))).await.unwrap_err();
-    assert!(refused.to_string().contains("title as bytea, not as text"), "{refused}");
+    for one in [&other, &store] {
+        let refused = one.persist(page_of(&lease, 2, next(&written))).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("title as bytea, not as text"), "{refused}");
+    }
     drop((client, store, other));
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_must_be_filled_now_is_told_of_at_once() {
+    let database = database().await;
+    let store = connect(database.url()).await;
+    let lease = begin(&store, "r1").await;
+    let written = store.persist(page_of(&lease, 0, ABSENT)).await.unwrap();
+    let client = database.client().await;
+    let rules = [
+        (
+            "add column theirs text not null default 'x'; alter table public.items alter column theirs drop default",
+            "drop column theirs",
+            "23502",
+        ),
+        ("add constraint never check (title <> 'a') not valid", "drop constraint never", "23514"),
+    ];
+    // A sequence is not rolled back: it tells how often the rows were tried.
+    let tries = "create sequence tries; create function try() returns trigger language plpgsql as
+        $$ begin perform nextval('tries'); return null; end $$;
+        create trigger try before insert on public.items for each statement execute function try();";
+    client.batch_execute(tries).await.unwrap();
+    for (rule, mend, code) in rules {
+        client
+            .batch_execute(&format!("alter table public.items {rule}; alter sequence tries restart"))
+            .await
+            .unwrap();
+        let refused = store.persist(page_of(&lease, 1, next(&written))).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        let told = refused.to_string();
+        assert!(told.contains(code) && told.contains("remove the constraint"), "{told}");
+        assert_eq!(
+            number(&client, "select case when is_called then last_value else 0 end from tries").await,
+            1,
+            "{told}"
+        );
+        client.batch_execute(&format!("alter table public.items {mend}")).await.unwrap();
+    }
+    assert_eq!(store.persist(page_of(&lease, 1, next(&written))).await.unwrap().counts, counts(10, 0, 0, 0));
+    drop((client, store));
     database.remove().await;
 }
 

@@ -24,6 +24,10 @@ async fn stored_cursor(t: &Ingest) -> (u64, Cursor) {
     (entry.version, serde_json::from_str(entry.value.get()).expect("a cursor"))
 }
 
+fn noted(accounted: u64) -> Partial {
+    Partial { accounted, run: "r1".to_owned(), cursor_version: 0 }
+}
+
 async fn partial(t: &Ingest) -> Option<Partial> {
     t.entry(&keys().partial).await.map(|entry| serde_json::from_str(entry.value.get()).expect("a partial"))
 }
@@ -205,16 +209,16 @@ async fn everywhere(t: &Ingest) -> [u64; 4] {
 
 pub async fn a_part_is_noted_and_forgotten_with_its_page(t: &Ingest) {
     let lease = t.begin("r1").await;
-    let part = |accounted| Advance::Part(Partial { accounted });
+    let part = |accounted| Advance::Part(noted(accounted));
     let first = t.persist(batch(&lease, "b1", items(0..2, "a"), part(2))).await;
-    assert_eq!((first.cursor_version, partial(t).await), (None, Some(Partial { accounted: 2 })));
+    assert_eq!((first.cursor_version, partial(t).await), (None, Some(noted(2))));
     t.persist(batch(&lease, "b2", items(2..4, "a"), part(4))).await;
-    assert_eq!(partial(t).await, Some(Partial { accounted: 4 }));
+    assert_eq!(partial(t).await, Some(noted(4)));
     assert_eq!((t.run("r1").await.pages, t.run("r1").await.cursor), (0, None));
     let whole = t.persist(batch(&lease, "b3", items(4..5, "a"), page(ABSENT, 5))).await;
     assert_eq!((whole.cursor_version, partial(t).await), (Some(1), None));
     let second = t.persist(batch(&lease, "b4", items(5..6, "a"), part(1))).await;
-    assert_eq!((second.cursor_version, partial(t).await), (Some(1), Some(Partial { accounted: 1 })));
+    assert_eq!((second.cursor_version, partial(t).await), (Some(1), Some(noted(1))));
     assert_eq!(t.run("r1").await.counts, counts(6, 0, 0, 0));
 }
 
@@ -241,7 +245,7 @@ pub async fn a_batch_that_stands_still_moves_no_cursor(t: &Ingest) {
 
 pub async fn a_replayed_batch_counts_only_what_it_changed(t: &Ingest) {
     let lease = t.begin("r1").await;
-    let part = |accounted| Advance::Part(Partial { accounted });
+    let part = |accounted| Advance::Part(noted(accounted));
     let first = |request: &str, advance| {
         let mut batch = rejecting(&lease, request, 2, advance);
         batch.rows = crate::ingest::batch(&lease, request, items(0..3, "a"), Advance::Still).rows;
@@ -265,7 +269,7 @@ pub async fn a_replayed_batch_counts_only_what_it_changed(t: &Ingest) {
 pub async fn rows_elsewhere_are_counted_as_they_are(t: &Ingest) {
     let lease = t.begin("r1").await;
     let mut given = rejecting(&lease, "b1", 2, page(ABSENT, 12));
-    given.rows = Rows::Elsewhere(counts(3, 4, 5, 0));
+    given.rows = Rows::Elsewhere { counts: counts(3, 4, 5, 0), entities: Vec::new() };
     let written = t.persist(given).await;
     assert_eq!((written.counts, written.cursor_version), (counts(3, 4, 5, 2), Some(1)));
     assert_eq!(t.run("r1").await.counts, counts(3, 4, 5, 2));

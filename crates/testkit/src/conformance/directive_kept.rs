@@ -1,14 +1,15 @@
 //! What is kept aside and what is announced. The rules are in `stargate_directive::store`.
 
-use stargate_directive::item::{Advance, Batch, Reject};
+use stargate_directive::item::{Advance, Batch, Reject, Rows};
 use stargate_directive::outbox::OutboxId;
 use stargate_directive::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
-use stargate_directive::store::OUTBOX_KEPT;
-use stargate_directive::{Expected, Lease};
+use stargate_directive::run::{End, Outcome as RunOutcome};
+use stargate_directive::store::{OUTBOX_KEPT, RUNS_KEPT, RUNS_PURGED_MAX};
+use stargate_directive::{Expected, Lease, Put};
 
 use super::prelude::*;
 use crate::ingest::{
-    ISSUES, Ingest, TOPIC, batch, counts, everything, item, items, page, raw, reject, run_of,
+    ISSUES, Ingest, TOPIC, batch, counts, everything, item, items, key, page, put, raw, reject, run_of,
 };
 
 fn still(lease: &Lease, request: &str, rejects: Vec<Reject>) -> Batch {
@@ -25,9 +26,9 @@ pub async fn a_reject_is_kept_with_its_reason(t: &Ingest) {
     let bad = reject(json!({ "id": 7, "é": null }), Some("7"));
     let text = Reject {
         record: raw(&json!("no JSON \u{0} <html>")),
+        cause: "ty\0pe".to_owned(),
         reason: "an odd \0".to_owned(),
         entity_id: None,
-        ..bad.clone()
     };
     assert_eq!(t.persist(still(&lease, "b1", vec![bad, text])).await.counts, counts(0, 0, 0, 2));
     let kept = open(t).await;
@@ -42,7 +43,7 @@ pub async fn a_reject_is_kept_with_its_reason(t: &Ingest) {
     assert_eq!((first.entity_id.as_deref(), first.seen), (Some("7"), 1));
     assert_eq!((first.created_at, first.resolved_at), (t.clock.now(), None));
     assert_eq!((value(&kept[0].record), &kept[0].entity_id), (json!("no JSON \u{0} <html>"), &None));
-    assert_eq!(kept[0].reason, "an odd \u{FFFD}");
+    assert_eq!((kept[0].cause.as_str(), kept[0].reason.as_str()), ("ty\u{FFFD}pe", "an odd \u{FFFD}"));
 }
 
 pub async fn the_same_reject_is_kept_once_and_counted(t: &Ingest) {
@@ -235,4 +236,78 @@ pub async fn delivered_announcements_go_after_two_days(t: &Ingest) {
     t.clock.advance(Duration::from_secs(1));
     t.directives.outbox_done(ids[2]).await.unwrap();
     assert_eq!(t.rows_of_own("directive_outbox").await, 3, "and what waits stays however long");
+}
+
+async fn end(t: &Ingest, lease: &Lease) {
+    let end = End { outcome: RunOutcome::Succeeded, error: None };
+    assert!(t.directives.run_end(lease, end).await.unwrap());
+}
+
+pub async fn rows_elsewhere_resolve_the_records_of_their_entities(t: &Ingest) {
+    let lease = t.begin("r1").await;
+    let bad = |entity: &str| reject(json!({ "id": entity }), Some(entity));
+    t.persist(still(&lease, "b1", vec![bad("1"), bad("2")])).await;
+    let mut given = still(&lease, "b2", Vec::new());
+    given.rows = Rows::Elsewhere { counts: counts(1, 0, 0, 0), entities: vec!["1".to_owned()] };
+    t.persist(given).await;
+    let left: Vec<_> = open(t).await.into_iter().filter_map(|one| one.entity_id).collect();
+    assert_eq!(left, ["2"]);
+}
+
+pub async fn what_ended_long_ago_goes_and_what_is_open_stays(t: &Ingest) {
+    let lease = t.begin("old").await;
+    let (open_one, _) = t.begin_as(run_of("open", "acme", "pulls")).await;
+    t.persist(still(&lease, "b1", vec![reject(json!(1), None), reject(json!(2), None)])).await;
+    t.directives.quarantine_resolve(open(t).await[0].id).await.unwrap();
+    let by_hand = |name: &str| Put {
+        spec_ref: Some(name.to_owned()),
+        ..put(&key(name), Some(json!(1)), Expected::Absent, "r1")
+    };
+    t.put(by_hand("a")).await;
+    end(t, &lease).await;
+    t.clock.advance(RUNS_KEPT);
+    let tables = ["directive_run", "directive_quarantine", "kv_override"];
+    let left = async || {
+        let mut all = Vec::new();
+        for table in tables {
+            all.push(t.rows_of_own(table).await);
+        }
+        all
+    };
+    let lease = t.begin("later").await;
+    end(t, &lease).await;
+    assert_eq!(left().await, [3, 2, 1], "just ninety days are not more");
+    t.put(by_hand("b")).await;
+    t.clock.advance(Duration::from_secs(1));
+    let lease = t.begin("last").await;
+    end(t, &lease).await;
+    assert_eq!(left().await, [3, 1, 1]);
+    let names = t.directives.runs(None, None, 10).await.unwrap().into_iter().map(|run| run.id.0);
+    assert_eq!(names.collect::<Vec<_>>(), ["last", "later", "open"]);
+    assert_eq!(value(&open(t).await[0].record), json!(1));
+    assert_eq!(t.directives.kv_overrides("", 10).await.unwrap()[0].spec_ref, "b");
+    t.begin_as(run_of("open", "acme", "pulls")).await;
+    drop(open_one);
+}
+
+pub async fn what_ended_long_ago_goes_a_few_at_a_time(t: &Ingest) {
+    const MORE: u32 = 7;
+    let lease = t.begin("r1").await;
+    let all = RUNS_PURGED_MAX + MORE;
+    t.persist(still(&lease, "b1", (0..all).map(|number| reject(json!(number), None)).collect())).await;
+    let ids: Vec<QuarantineId> = t
+        .directives
+        .quarantine(QuarantineFilter { limit: all, ..everything() })
+        .await
+        .unwrap()
+        .iter()
+        .map(|one| one.id)
+        .collect();
+    t.persist(Batch { resolves: ids, ..still(&lease, "b2", Vec::new()) }).await;
+    t.clock.advance(RUNS_KEPT + Duration::from_secs(1));
+    for (run, left) in [("r2", i64::from(MORE)), ("r3", 0)] {
+        let lease = t.begin(run).await;
+        end(t, &lease).await;
+        assert_eq!(t.rows_of_own("directive_quarantine").await, left);
+    }
 }

@@ -15,7 +15,7 @@ fn beat() -> RunBeat {
     RunBeat {
         step: Some(Step::FetchSourceData),
         page_size: Some(50),
-        failures: Failures { transient: 2, conflict: 1 },
+        failures: Failures { transient: 2, conflict: 1, reached: 9 },
         waiting_for: Some("the source: \"429\"".to_owned()),
     }
 }
@@ -158,6 +158,26 @@ pub async fn a_late_beat_is_told_that_the_lease_is_lost(t: &Ingest) {
     assert_eq!(t.run("r1").await.beat, RunBeat::default());
     assert_eq!(t.refused(batch(&lease, "b1", items(0..3, "a"), page(absent(), 3))).await, "CONFLICT");
     t.begin("r2").await;
+}
+
+pub async fn a_beat_never_makes_a_lease_shorter(t: &Ingest) {
+    let lease = t.begin("r1").await;
+    t.directives.run_beat(&lease, RUN_LEASE * 10, beat()).await.unwrap();
+    t.clock.advance(Duration::from_secs(1));
+    assert_eq!(standing(t, &lease).await, Standing::Held);
+    t.clock.advance(RUN_LEASE * 10 - Duration::from_secs(2));
+    assert!(matches!(t.directives.run_begin(new_run("r2")).await.unwrap(), Begin::Held { .. }));
+    assert_eq!(standing(t, &lease).await, Standing::Held);
+    t.clock.advance(RUN_LEASE);
+    t.begin("r2").await;
+}
+
+pub async fn a_run_ends_with_any_text(t: &Ingest) {
+    let lease = t.begin("r1").await;
+    let end = End { outcome: RunOutcome::Failed, error: Some("the tap said \0 é".to_owned()) };
+    assert!(t.directives.run_end(&lease, end).await.unwrap());
+    assert_eq!(t.run("r1").await.error.as_deref(), Some("the tap said \u{FFFD} é"));
+    assert!(t.entry(&keys().run).await.is_none(), "the lease is free");
 }
 
 pub async fn a_run_ends_once_and_gives_its_lease_back(t: &Ingest) {

@@ -147,3 +147,42 @@ pub async fn racing_directives_make_a_table_once(t: &Ingest) {
     assert_eq!(t.number("select count(*) from shared").await, 6);
     assert_eq!(t.number("select sum(coalesce(c0, 0) + coalesce(c5, 0)) from shared").await, 14);
 }
+
+pub async fn a_column_that_somebody_dropped_is_known_once(t: &Ingest) {
+    let lease = t.begin("r1").await;
+    let table = table_of("things", &[("title", ColumnType::Text), ("size", ColumnType::Integer)]);
+    let one = |entity: &str| vec![bare(entity, vec![text("x"), Cell::Integer(1)])];
+    t.persist(into(&table, &lease, "b1", one("1"), ABSENT)).await;
+    t.sql("alter table things drop column title").await;
+    t.persist(into(&table, &lease, "b2", one("2"), at(1))).await;
+    t.sql("drop table things").await;
+    let again = t.persist(into(&table, &lease, "b3", one("3"), at(2))).await;
+    assert_eq!(again.counts, counts(1, 0, 0, 0));
+    assert_eq!(t.sql("select title, size from things").await, [["x", "1"]]);
+}
+
+pub async fn a_dropped_column_does_not_come_back_with_another_type(t: &Ingest) {
+    let lease = t.begin("r1").await;
+    let first = table_of("things", &[("title", ColumnType::Text)]);
+    t.persist(into(&first, &lease, "b1", vec![bare("1", vec![text("x")])], ABSENT)).await;
+    t.sql("alter table things drop column title").await;
+    let other = table_of("things", &[("title", ColumnType::Integer)]);
+    let given = into(&other, &lease, "b2", vec![bare("2", vec![Cell::Integer(1)])], at(1));
+    assert_eq!(t.refused(given).await, "INVALID");
+}
+
+pub async fn a_table_that_got_a_rule_says_what_to_do(t: &Ingest) {
+    let lease = t.begin("r1").await;
+    let table = table_of("things", &[("title", ColumnType::Text)]);
+    t.persist(into(&table, &lease, "b1", vec![bare("1", vec![text("secret")])], ABSENT)).await;
+    t.sql("create unique index titles on things (title)").await;
+    let given = || into(&table, &lease, "b2", vec![bare("2", vec![text("secret")])], at(1));
+    let refused = t.directives.persist(given()).await.expect_err("a title stands there once");
+    assert_eq!(refused.code(), "INVALID", "{refused}");
+    let told = refused.to_string();
+    assert!(told.contains("things") && told.contains("remove the constraint"), "{told}");
+    assert!(!told.contains("secret"), "{told}");
+    assert_eq!(t.number("select count(*) from things").await, 1);
+    t.sql("drop index titles").await;
+    assert_eq!(t.persist(given()).await.counts, counts(1, 0, 0, 0));
+}

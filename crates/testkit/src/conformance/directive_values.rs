@@ -3,7 +3,7 @@
 use stargate_directive::kv::{Expected, Purpose, Put, PutAnswer};
 
 use super::prelude::*;
-use crate::ingest::{Ingest, key, put};
+use crate::ingest::{Ingest, batch, conflicts_counted, items, key, keys, page, put};
 
 const ABSENT: Expected = Expected::Absent;
 
@@ -157,4 +157,43 @@ pub async fn values_are_listed_by_key_page_by_page(t: &Ingest) {
     }
     assert_eq!(seen, [json!("a"), json!("a.b"), json!("a/b")]);
     assert_eq!(t.directives.kv_list("", None, PAGE_MAX + 1).await.unwrap().len(), 4);
+}
+
+pub async fn a_write_without_names_is_refused(t: &Ingest) {
+    let (key, long) = (key("x"), "x".repeat(5000));
+    let good = || put(&key, Some(json!(1)), ABSENT, "r1");
+    let bad = [
+        Put { request_id: String::new(), ..good() },
+        Put { request_id: "a\0b".to_owned(), ..good() },
+        Put { request_id: long.clone(), ..good() },
+        Put { writer: String::new(), ..good() },
+        Put { writer: "a\0b".to_owned(), ..good() },
+        Put { spec_ref: Some("a\0b".to_owned()), ..good() },
+        Put { spec_ref: Some(long), ..good() },
+    ];
+    for put in bad {
+        let told = format!("{put:?}");
+        let refused = t.directives.kv_put(put).await.expect_err(&told);
+        assert_eq!(refused.code(), "INVALID", "{told}");
+    }
+    assert!(t.entry(&key).await.is_none());
+}
+
+pub async fn conflicts_are_counted(t: &Ingest) {
+    let key = key("x");
+    let first = put(&key, Some(json!(1)), ABSENT, "r1");
+    let again = conflicts_counted(async {
+        t.put(first.clone()).await;
+        t.put(first).await;
+    });
+    assert_eq!(again.await, 0);
+    assert_eq!(conflicts_counted(conflict(t, put(&key, Some(json!(2)), at(7), "r2"))).await, 1);
+    let lease = t.begin("r1").await;
+    let written = conflicts_counted(t.persist(batch(&lease, "b1", items(0..1, "a"), page(ABSENT, 1))));
+    assert_eq!(written.await, 0);
+    let stale = conflicts_counted(t.refused(batch(&lease, "b2", items(0..1, "a"), page(ABSENT, 1))));
+    assert_eq!(stale.await, 1);
+    t.put(put(&keys().run, None, at(lease.version), "r3")).await;
+    let lost = conflicts_counted(t.refused(batch(&lease, "b3", items(0..1, "a"), page(at(1), 1))));
+    assert_eq!(lost.await, 1);
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use toml::Spanned;
 
-use super::value::{identifier, pointer};
+use super::reserved::column;
+use super::value::pointer;
 use super::{Problems, beside};
 use crate::file::json::json;
 use crate::file::{ItemSpec, raw, schema};
@@ -43,7 +44,7 @@ pub(super) fn item(raw: &raw::Item, path: &Path, problems: &mut Problems<'_>) ->
     });
     let mut fields = Vec::with_capacity(raw.map.len());
     for (name, given) in &raw.map {
-        let column = problems.read(name, |name| match identifier(name) {
+        let column = problems.read(name, |name| match column(name) {
             Ok(name) if FIXED.contains(&name.as_str()) => {
                 Err(format!("{name:?} is a column that every table has; choose another name"))
             }

@@ -190,7 +190,10 @@ fn singer(
         let read = |(key, value): (&String, &toml::Value)| {
             let value = match value {
                 toml::Value::String(text) => ConfigValue::Text(secretive(text)?),
-                other => ConfigValue::Other(json(other)?),
+                other => {
+                    check_texts(other)?;
+                    ConfigValue::Other(json(other)?)
+                }
             };
             Ok((key.clone(), value))
         };
@@ -200,6 +203,16 @@ fn singer(
     let stream = problems.read_or(&raw.stream, None, |name| word(name).map(Some));
     let env = texts(&raw.env, problems);
     Some(SingerSource { command: command?, config: config?, catalog: catalog?, stream: stream?, env: env? })
+}
+
+/// Texts within lists and tables name variables too; they are filled in when the tap starts.
+fn check_texts(value: &toml::Value) -> Result<(), String> {
+    match value {
+        toml::Value::String(text) => secretive(text).map(drop),
+        toml::Value::Array(values) => values.iter().try_for_each(check_texts),
+        toml::Value::Table(fields) => fields.values().try_for_each(check_texts),
+        _ => Ok(()),
+    }
 }
 
 fn file(

@@ -41,8 +41,8 @@ async fn an_announcement_arrives_with_its_number_its_key_and_a_signature_that_ca
         assert!(arrival.head.starts_with("POST /hook?token=path-canary HTTP/1.1"), "{}", arrival.head);
         let number = arrival.id.to_string();
         assert_eq!(arrival.header("idempotency-key"), Some(number.as_str()));
-        assert_eq!(arrival.header("stargate-topic"), Some(TOPIC));
-        assert_eq!(arrival.header("stargate-key"), Some("acme%2Fcore%2Fissues%2F7"));
+        assert_eq!(arrival.header("x-stargate-topic"), Some(TOPIC));
+        assert_eq!(arrival.header("x-stargate-key"), Some("acme%2Fcore%2Fissues%2F7"));
         assert_eq!(arrival.header("content-type"), Some("application/json"));
         let signed = arrival.header("x-stargate-signature").unwrap();
         let time = signed["t=".len()..].split(',').next().unwrap().parse().unwrap();

@@ -134,8 +134,8 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Arrival> {
             if body.len() >= length {
                 bytes.drain(..head.len() + 4 + length);
                 body[..length].clone_into(&mut arrival.body);
-                arrival.id = arrival.header("stargate-announcement").unwrap().parse().unwrap();
-                let key = arrival.header("stargate-key").unwrap();
+                arrival.id = arrival.header("x-stargate-announcement").unwrap().parse().unwrap();
+                let key = arrival.header("x-stargate-key").unwrap();
                 arrival.key = key.rsplit("%2F").next().unwrap().to_owned();
                 return Some(arrival);
             }

@@ -62,7 +62,8 @@ impl Cancel {
 
 /// Asks the job of a run to end; false if nobody executes it now.
 async fn is_executed(stores: &Stores, run: &Run) -> Result<bool> {
-    let Ok(job) = run.id.0.parse::<JobId>() else { return Ok(true) };
+    // What is no job is a command that tries quarantined records again, and may be gone.
+    let Ok(job) = run.id.0.parse::<JobId>() else { return Ok(false) };
     match stores.jobs.cancel(job).await {
         Ok(Cancelled::Requested) => Ok(true),
         Ok(Cancelled::Ended) | Err(Error::NotFound { .. } | Error::WrongState { .. }) => Ok(false),

@@ -175,6 +175,7 @@ impl Set {
             spec_ref: Some(self.spec_ref.clone()),
             ttl: None,
         };
+        forget_partial(store, keys).await?;
         match store.kv_put(put).await? {
             PutAnswer::Stored { version } if out.json => {
                 out.json(
@@ -186,7 +187,7 @@ impl Set {
             }
             PutAnswer::Conflict { .. } => return Err(moved("the cursor was moved meanwhile")),
         }
-        forget_partial(store, keys).await
+        Ok(())
     }
 }
 

@@ -8,12 +8,11 @@ use stargate_base::Tasks;
 use stargate_directive::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
 use stargate_directive::store::PAGE_MAX;
 use stargate_directive::{Directives, RunId, steps};
-use stargate_queue::Error;
 
 use super::{failed, found};
 use crate::assemble::{self, Migrate};
 use crate::directing::Runner;
-use crate::failure::Result;
+use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
 
@@ -167,6 +166,9 @@ impl Retry {
         let directive = found(runner.catalogue.find(&self.name))?;
         let run = RunId(format!("quarantine-{}", ulid::Ulid::generate()));
         let assignment = found(runner.assignment(directive, run, 1))?;
+        for id in &self.ids {
+            one(stores.directives.as_ref(), *id).await?;
+        }
         let only: Vec<QuarantineId> = self.ids.iter().copied().map(QuarantineId).collect();
         let retried = steps::retry_quarantined(assignment, &only).await.map_err(failed)?;
         tasks.join().await;
@@ -189,7 +191,10 @@ async fn one(store: &dyn Directives, id: i64) -> Result<Quarantined> {
     let before = Some(QuarantineId(id.saturating_add(1)));
     let filter = QuarantineFilter { directive: None, resolved: true, before, limit: 1 };
     let found = store.quarantine(filter).await?.into_iter().find(|record| record.id.0 == id);
-    Ok(found.ok_or_else(|| Error::NotFound { what: "quarantined record", name: id.to_string() })?)
+    found.ok_or_else(|| {
+        Failure::new(Exit::NotFound, "NOT_FOUND", format!("no quarantined record {id}"))
+            .help("'stargate directive quarantine list --all' shows what there is")
+    })
 }
 
 fn print(record: &Quarantined, out: Output) {

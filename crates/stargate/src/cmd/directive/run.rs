@@ -11,7 +11,7 @@ use stargate_directive::file::Directive;
 use stargate_directive::{Outcome, Run as DirectiveRun, RunId};
 use stargate_queue::handler::Registry;
 use stargate_queue::pool::{Pool, PoolConfig};
-use stargate_queue::{Error, JobId, State};
+use stargate_queue::{JobId, State};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,9 @@ use crate::signals;
 
 /// How often to look. Fast enough for the eye, slow enough for the store.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
+
+/// Looks after which it is asked again whether a worker is there: one that was killed is missed a little later.
+const SERVED_EVERY: u32 = 10;
 
 /// `directive run`
 #[derive(Debug, Args)]
@@ -62,53 +65,104 @@ impl Run {
         let directive = found(Catalogue::of(&app.settings).find(&self.name))?;
         let stores = assemble::open_all(&app.settings, Migrate::Yes).await?;
         stores.jobs.kinds_register(assemble::specs(&app.settings)?).await?;
-        let job = directing::job(&directive)?;
-        let accepted = stores.jobs.enqueue(vec![job]).await?;
-        let accepted =
-            accepted.first().copied().ok_or_else(|| Failure::input("the store did not answer the job"))?;
-        if accepted.existing {
-            app.out.note(format!("run {} goes on already; it is followed", accepted.id));
-        }
-        let here = match is_served(&stores, &directive).await? {
-            true => None,
-            false => Some(Here::start(app, &stores, &directive).await?),
-        };
-        let followed = self.follow(app, &stores, accepted.id).await;
-        if let Some(here) = here {
+        let mut hand = Hand { app, stores: &stores, directive: &directive, here: None };
+        let followed = self.ask(&mut hand).await;
+        if let Some(here) = hand.here {
             here.end().await;
         }
         tell(app.out, &followed?)
     }
 
-    async fn follow(&self, app: &App, stores: &Stores, job: JobId) -> Result<DirectiveRun> {
-        let (started, run) = (Instant::now(), RunId(job.to_string()));
-        let mut screen = Screen::new(app.out, &self.name);
+    /// Enqueues a run and follows it. One that has ended and whose job has not heard of it yet is no answer: another is
+    /// asked for.
+    async fn ask(&self, hand: &mut Hand<'_>) -> Result<DirectiveRun> {
+        let stores = hand.stores;
         loop {
-            let state = stores.jobs.job(job).await?.map(|job| (job.state, job.error));
-            let found = stores.directives.run(&run).await?;
+            let accepted = stores.jobs.enqueue(vec![directing::job(hand.directive)?]).await?;
+            let accepted = accepted.first().copied();
+            let accepted = accepted.ok_or_else(|| Failure::input("the store did not answer the job"))?;
+            let run = RunId(accepted.id.to_string());
+            let had_ended = stores.directives.run(&run).await?.is_some_and(|run| run.outcome.is_some());
+            if accepted.existing && !had_ended {
+                hand.app.out.note(format!("run {run} goes on already; it is followed"));
+            }
+            let followed = self.follow(hand, accepted.id).await?;
+            if !(accepted.existing && had_ended) {
+                return Ok(followed);
+            }
+        }
+    }
+
+    async fn follow(&self, hand: &mut Hand<'_>, job: JobId) -> Result<DirectiveRun> {
+        let (started, run) = (Instant::now(), RunId(job.to_string()));
+        let mut screen = Screen::new(hand.app.out, &self.name);
+        let mut looks: u32 = 0;
+        loop {
+            // The job is read first: what became of its run is then there to be read.
+            let state = hand.stores.jobs.job(job).await?.map(|job| (job.state, job.error));
+            let found = hand.stores.directives.run(&run).await?;
             if let Some(found) = &found {
                 screen.show(found);
             }
+            let is_open = state.as_ref().is_some_and(|(state, _)| !state.is_finished());
             match (found, state) {
-                (Some(found), _) if found.outcome.is_some() => return Ok(found),
-                // The job ended before its run began, or was cancelled beside it.
+                (Some(found), _) if found.outcome.is_some() && !is_open => return Ok(found),
+                _ if is_open => {}
                 (_, Some((State::Failed, Some(error)))) => {
                     return Err(Failure::failed(&error.code, error.message));
                 }
-                (_, Some((State::Cancelled, _))) => {
-                    return Err(Failure::failed("NOT_DONE", format!("job {job} was cancelled")));
+                (_, state) => {
+                    let state = state.map_or_else(|| "gone".to_owned(), |(state, _)| state.to_string());
+                    return Err(Failure::failed(
+                        "NOT_DONE",
+                        format!("job {job} is {state} and its run has not ended"),
+                    ));
                 }
-                (None, Some((State::Done, _)) | None) => {
-                    return Err(Error::NotFound { what: "run", name: run.to_string() }.into());
-                }
-                _ => {}
             }
             if self.timeout.is_some_and(|timeout| started.elapsed() >= timeout) {
                 let message = format!("run {run} goes on after {}", output::short(started.elapsed()));
                 return Err(Failure::new(Exit::TimedOut, "TIMED_OUT", message)
                     .help(format!("'stargate directive show {}' tells where it is", self.name)));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            if looks.is_multiple_of(SERVED_EVERY) {
+                hand.lend().await?;
+            }
+            looks += 1;
+            if hand.waits_in_vain(LOOK_EVERY).await {
+                return Err(Failure::failed(
+                    "NOT_DONE",
+                    format!("stopped; run {run} goes on with the next worker"),
+                ));
+            }
+        }
+    }
+}
+
+/// Executes the run here if nobody else does.
+struct Hand<'a> {
+    app: &'a App,
+    stores: &'a Stores,
+    directive: &'a Directive,
+    here: Option<Here>,
+}
+
+impl Hand<'_> {
+    /// Looks whether a worker is there, and becomes one if not.
+    async fn lend(&mut self) -> Result<()> {
+        if self.here.is_none() && !is_served(self.stores, self.directive).await? {
+            self.here = Some(Here::start(self.app, self.stores, self.directive).await?);
+        }
+        Ok(())
+    }
+
+    /// Waits; true if the person does not want to any more. Without work of its own the command simply ends.
+    async fn waits_in_vain(&self, time: Duration) -> bool {
+        match &self.here {
+            None => {
+                tokio::time::sleep(time).await;
+                false
+            }
+            Some(here) => here.stop.run_until_cancelled(tokio::time::sleep(time)).await.is_none(),
         }
     }
 }

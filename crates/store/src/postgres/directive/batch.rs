@@ -31,13 +31,16 @@ use super::quarantine::{self, Resolved};
 use super::runs::{self, Found};
 use super::values::{Last, lock};
 use super::{answer, begin};
-use crate::directive_rows::{check_batch, cursor_moved, expected_column, lease_lost, writer_of};
+use crate::directive_rows::{check_batch, cursor_moved, entities, expected_column, lease_lost, writer_of};
 use crate::repo_rows::signed;
 
 const OPERATION: &str = "write the batch";
 
-/// The table or a column of it is not there, or the statement is older than the table.
-const TABLE_CHANGED: [&str; 3] = ["42P01", "42703", "0A000"];
+/// The table or a column of it is not there or has another type, or the statement is older than the table.
+const TABLE_CHANGED: [&str; 4] = ["42P01", "42703", "42804", "0A000"];
+
+/// The schema of the store's own tables.
+const OWN_SCHEMA: &str = "stargate";
 
 pub(super) async fn persist(inner: &Inner, guard: Option<Epoch>, batch: &Batch) -> Result<Persisted> {
     check_batch(batch)?;
@@ -61,10 +64,14 @@ async fn persist_once(inner: &Inner, guard: Option<Epoch>, batch: &Batch) -> Res
         Rows::Here { table, items, .. } => {
             Some(Target { texts: known_table(inner, &mut s, guard, table).await?, table, items })
         }
-        Rows::Elsewhere(_) => None,
+        Rows::Elsewhere { .. } => None,
     };
     let now = inner.clock.for_statement();
     let result = Writing { batch, now, sink }.run(&mut s, guard).await;
+    let result = match &batch.rows {
+        Rows::Here { table, .. } => result.map_err(|error| sink::of_row(error, table, Some(OWN_SCHEMA))),
+        Rows::Elsewhere { .. } => result,
+    };
     finish(&mut s, result).await
 }
 
@@ -229,14 +236,14 @@ impl Writing<'_> {
         let changes = sink_rows::changes(self.items(), &beyond.rows);
         let mut counts = match &batch.rows {
             Rows::Here { items, .. } => sink_rows::counts(items.len(), &changes),
-            Rows::Elsewhere(counts) => *counts,
+            Rows::Elsewhere { counts, .. } => *counts,
         };
         let mut chunks = sink_rows::chunks(&changes);
         let last = chunks.pop();
         for chunk in chunks {
             self.write_rows(s, owner, Some(chunk), Vec::new()).await?;
         }
-        let resolved = Resolved::of(&batch.resolves, self.items());
+        let resolved = Resolved::of(&batch.resolves, entities(&batch.rows));
         let mut others = resolved.asks(&self.now, owner);
         let rejects = &batch.rejects;
         counts.failed += rejects.len() as u64;

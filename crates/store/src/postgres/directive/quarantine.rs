@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use stargate_base::Epoch;
 use stargate_directive::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
 use stargate_directive::source::Owner;
-use stargate_directive::{Item, Reject, RunId};
+use stargate_directive::{Reject, RunId};
 use stargate_queue::Result;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -15,7 +15,7 @@ use super::super::connect::{Ask, Param, Session};
 use super::super::rows::{count, json};
 use super::super::{Inner, leadership, sql};
 use super::answer;
-use crate::directive_rows::record_hash;
+use crate::directive_rows::{record_hash, storable};
 use crate::repo_rows::page;
 
 const KEEP: &str = "keep records aside";
@@ -58,11 +58,8 @@ pub(super) struct Resolved<'b> {
 }
 
 impl<'b> Resolved<'b> {
-    pub(super) fn of(ids: &[QuarantineId], items: &'b [Item]) -> Self {
-        Self {
-            ids: ids.iter().map(|id| id.0).collect(),
-            entities: items.iter().map(|item| item.entity_id.as_str()).collect(),
-        }
+    pub(super) fn of(ids: &[QuarantineId], entities: Vec<&'b str>) -> Self {
+        Self { ids: ids.iter().map(|id| id.0).collect(), entities }
     }
 
     pub(super) fn asks<'a>(&'a self, now: &'a Option<Timestamp>, owner: &'a Owner) -> Vec<Ask<'a>> {
@@ -91,7 +88,7 @@ fn owner_params(owner: &Owner) -> [Param<'_>; 3] {
 struct Kept<'r> {
     hashes: Vec<String>,
     records: Vec<&'r str>,
-    causes: Vec<&'r str>,
+    causes: Vec<String>,
     reasons: Vec<String>,
     entities: Vec<Option<String>>,
     times: Vec<i64>,
@@ -104,7 +101,7 @@ impl<'r> Kept<'r> {
         let mut places: HashMap<String, usize> = HashMap::new();
         for reject in rejects {
             let hash = record_hash(&reject.record);
-            let (cause, reason) = (reject.cause.as_str(), storable(&reject.reason));
+            let (cause, reason) = (storable(&reject.cause), storable(&reject.reason));
             let entity = reject.entity_id.as_deref().map(storable);
             if let Some(&place) = places.get(&hash) {
                 (kept.causes[place], kept.reasons[place], kept.entities[place]) = (cause, reason, entity);
@@ -121,11 +118,6 @@ impl<'r> Kept<'r> {
         }
         kept
     }
-}
-
-/// Postgres keeps no NUL in text.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{FFFD}")
 }
 
 /// Keeps records aside within the caller's transaction; how many of the rejects were not known before. A repetition of
@@ -187,7 +179,7 @@ async fn again(
 ) -> Result<()> {
     let known: Vec<usize> = (0..kept.hashes.len()).filter(|n| !new.contains(&kept.hashes[*n])).collect();
     let hashes: Vec<&str> = known.iter().map(|n| kept.hashes[*n].as_str()).collect();
-    let causes: Vec<&str> = known.iter().map(|n| kept.causes[*n]).collect();
+    let causes: Vec<&str> = known.iter().map(|n| kept.causes[*n].as_str()).collect();
     let reasons: Vec<&str> = known.iter().map(|n| kept.reasons[*n].as_str()).collect();
     let entities: Vec<Option<&str>> = known.iter().map(|n| kept.entities[*n].as_deref()).collect();
     let times: Vec<i64> = known.iter().map(|n| if replayed { 0 } else { kept.times[*n] }).collect();

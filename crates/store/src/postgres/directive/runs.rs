@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use stargate_base::Epoch;
 use stargate_directive::kv::Purpose;
+use stargate_directive::store::{RUNS_KEPT, RUNS_PURGED_MAX};
 use stargate_directive::{Beat, Begin, Counts, End, Lease, NewRun, Run, RunId, Standing};
 use stargate_queue::Result;
 use tokio_postgres::Row;
@@ -19,7 +20,8 @@ use super::super::{Inner, leadership, sql};
 use super::values::{Last, Write, lock};
 use super::{answer, begin as begin_with};
 use crate::directive_rows::{
-    LeaseValue, check_run, lease_lost, outcome, replaced, run_ended, run_of_another, to_json, writer_of,
+    LeaseValue, check_run, lease_lost, outcome, replaced, run_ended, run_of_another, storable, to_json,
+    writer_of,
 };
 use crate::repo_rows::{page, signed};
 
@@ -242,14 +244,23 @@ async fn end_within(
         return Ok(false);
     }
     let (request_id, outcome) = (format!("{}/end", lease.run), end.outcome.as_str());
+    let error = end.error.as_deref().map(storable);
     let drop = Write::new(&lease.key, None, Purpose::Lock, &request_id, &last.writer).expecting(last.alive);
     let note = [
         (&now as _, Type::TIMESTAMPTZ),
         (&lease.run.0 as _, Type::TEXT),
         (&outcome as _, Type::TEXT),
-        (&end.error as _, Type::TEXT),
+        (&error as _, Type::TEXT),
     ];
-    let asks = [Ask::new(sql!("directive_run_end"), note), drop.ask(&now)];
+    let (kept, most) = (micros(RUNS_KEPT), i64::from(RUNS_PURGED_MAX));
+    let old = [(&now as _, Type::TIMESTAMPTZ), (&kept as _, Type::INT8), (&most as _, Type::INT8)];
+    let asks = [
+        Ask::new(sql!("directive_run_end"), note),
+        drop.ask(&now),
+        Ask::new(sql!("directive_run_purge"), old.clone()),
+        Ask::new(sql!("directive_quarantine_purge"), old.clone()),
+        Ask::new(sql!("kv_override_purge"), old),
+    ];
     let answers = s.rows_together(END, &asks).await?;
     // A lease whose time ran out between the two statements is not as it was found: everything again.
     if answer(&answers, 1).is_empty() {

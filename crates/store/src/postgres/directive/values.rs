@@ -17,7 +17,7 @@ use super::super::error::{COLLISIONS_MAX, again, fatal, transient};
 use super::super::rows::{json, micros};
 use super::super::{Inner, sql};
 use super::{answer, begin};
-use crate::directive_rows::{expected_column, prefix_end, purpose, purpose_word, request_hash};
+use crate::directive_rows::{check_put, expected_column, prefix_end, purpose, purpose_word, request_hash};
 use crate::repo_rows::page;
 
 const WRITE: &str = "keep the value";
@@ -150,6 +150,7 @@ async fn find(inner: &Inner, s: &mut Session<'_>, key: &Key) -> Result<Option<En
 }
 
 pub(super) async fn put(inner: &Inner, guard: Option<Epoch>, put: &Put) -> Result<PutAnswer> {
+    check_put(put)?;
     let (mut tries, mut rounds) = (0, 0);
     loop {
         tries += 1;

@@ -11,7 +11,7 @@ use super::super::sink::{self, Change, OWN_REGISTRY};
 use super::value::{self, Write};
 use super::{kept, run};
 use crate::directive_rows::{
-    counts_differ, cursor_moved, lease_lost, outbox_key, payload, to_json, writer_of,
+    counts_differ, cursor_moved, entities, lease_lost, outbox_key, payload, to_json, writer_of,
 };
 use crate::repo_rows::signed;
 
@@ -85,19 +85,19 @@ fn write_items(s: &Session<'_>, batch: &Batch, run: &Run) -> Step<Counts> {
         kept::resolve(s, id)?;
     }
     let mut counts = match &batch.rows {
-        Rows::Elsewhere(counts) => *counts,
+        Rows::Elsewhere { counts, .. } => *counts,
         Rows::Here { table, items, topic } => {
             sink::ensure(s.conn, OWN_REGISTRY, table, s.now)?;
             let changes = sink::upsert(s.conn, &owner, table, items, s.now)?;
             if let Some(topic) = topic {
                 announce(s, topic, &owner, items, &changes)?;
             }
-            kept::resolve_entities(s, &owner, items)?;
             let counts = sink::counts(items.len(), &changes);
             check_sum(items.len(), counts)?;
             counts
         }
     };
+    kept::resolve_entities(s, &owner, &entities(&batch.rows))?;
     let mut known = 0;
     for reject in &batch.rejects {
         known += u64::from(keep(s, batch, &owner, reject)?);

@@ -1,7 +1,7 @@
 //! Records that could not become items.
 
 use rusqlite::{Connection, Row};
-use stargate_directive::item::{Item, Reject};
+use stargate_directive::item::Reject;
 use stargate_directive::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
 use stargate_directive::run::RunId;
 use stargate_directive::source::Owner;
@@ -51,15 +51,15 @@ pub(super) fn resolve(s: &Session<'_>, QuarantineId(id): QuarantineId) -> Step<b
 }
 
 /// Notes that the records of these entities became items. Mostly there are none, and one look tells so.
-pub(super) fn resolve_entities(s: &Session<'_>, owner: &Owner, items: &[Item]) -> Step<()> {
+pub(super) fn resolve_entities(s: &Session<'_>, owner: &Owner, entities: &[&str]) -> Step<()> {
     let (directive, tenant, project) = (&owner.directive, &owner.tenant, &owner.project);
     let mut look = s.conn.prepare_cached(sql!("directive_quarantine_waits"))?;
     if !look.query_row((directive, tenant, project), |row| row.get(0))? {
         return Ok(());
     }
     let mut resolve = s.conn.prepare_cached(sql!("directive_quarantine_resolve_entity"))?;
-    for item in items {
-        resolve.execute((s.now, directive, tenant, project, &item.entity_id))?;
+    for entity in entities {
+        resolve.execute((s.now, directive, tenant, project, entity))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use stargate_directive::Standing;
 use stargate_directive::item::Counts;
 use stargate_directive::kv::Purpose;
 use stargate_directive::run::{Beat, Begin, End, Lease, NewRun, Run, RunId};
+use stargate_directive::store::{RUNS_KEPT, RUNS_PURGED_MAX};
 
 use super::super::error::Step;
 use super::super::rows::{instant, span_micros, wrong};
@@ -142,7 +143,17 @@ pub(super) fn end(s: &Session<'_>, lease: &Lease, end: &End) -> Step<bool> {
         ttl: None,
     };
     value::store(s, &write)?;
+    purge(s)?;
     Ok(true)
+}
+
+/// Removes what is older than anybody asks for.
+fn purge(s: &Session<'_>) -> Step<()> {
+    let until = s.now - span_micros(RUNS_KEPT);
+    for text in [sql!("directive_run_purge"), sql!("directive_quarantine_purge"), sql!("kv_override_purge")] {
+        s.conn.prepare_cached(text)?.execute((until, RUNS_PURGED_MAX))?;
+    }
+    Ok(())
 }
 
 pub(super) fn cancel(s: &Session<'_>, run: &RunId) -> Step<bool> {

@@ -34,13 +34,14 @@ exit 0
 /// The warden of this process.
 static WARDEN: Mutex<Warden> = Mutex::new(Warden::new());
 
-/// Has the warden end this group if this process ends before it.
-pub(crate) fn watch(group: Pid) {
+/// Has the warden end this group if this process ends before it. Whoever calls it has [`forget`] called at the group's
+/// end: `Process::start_with(command, warden::forget)`.
+pub fn watch(group: Pid) {
     WARDEN.lock().unwrap_or_else(PoisonError::into_inner).watch(group);
 }
 
 /// The group has ended. Its number may soon be somebody else's.
-pub(crate) fn forget(group: Pid) {
+pub fn forget(group: Pid) {
     WARDEN.lock().unwrap_or_else(PoisonError::into_inner).forget(group);
 }
 
@@ -90,7 +91,7 @@ impl Warden {
         }
         #[expect(
             clippy::disallowed_methods,
-            reason = "belongs to the place that starts children of handlers"
+            reason = "belongs to the places that start groups: it ends what they cannot"
         )]
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT]).env_clear().current_dir("/").process_group(0);
