@@ -134,8 +134,8 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ("type = \"timestamp\"", "type = \"date\"", "type \"date\" is not known"),
         ("{/a}-", "{/a-", "has a brace without its other half"),
         ("table = \"items\"", "table = \"items; drop table job\"", "must be 1 to 63 lower-case"),
-        ("table = \"items\"", "table = \"pg_items\"", "issues.toml:33:9: must not begin with \"pg_\""),
-        ("table = \"items\"", "table = \"job_history\"", "issues.toml:33:9: \"job_history\" is reserved"),
+        ("table = \"items\"", "table = \"pg_items\"", "issues.toml:34:9: must not begin with \"pg_\""),
+        ("table = \"items\"", "table = \"job_history\"", "issues.toml:34:9: \"job_history\" is reserved"),
         (
             "title = \"/title\"",
             "xmin = \"/title\"",

@@ -1,5 +1,7 @@
 //! The steps against a real store and a source that says exactly what the test wants.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -103,8 +103,7 @@ fn sql_in_texts(file: &File) -> Vec<Problem> {
 fn is_sql(text: &str) -> bool {
     let text = text.to_lowercase();
     let words: Vec<&str> = text.split_whitespace().collect();
-    let is_filled_in =
-        |pair: &[&str]| matches!(pair[0], "from" | "into" | "update") && pair[1].contains('{');
+    let is_filled_in = |pair: &[&str]| matches!(pair[0], "from" | "into" | "update") && pair[1].contains('{');
     if words.windows(2).any(is_filled_in) {
         return false;
     }
@@ -176,9 +175,13 @@ mod tests {
             assert_eq!(problems("crates/store/tests/a.rs", &text), [""; 0]);
             assert_eq!(problems(path, &format!("//! x\n#[cfg(test)]\nmod tests {{\n{text}}}\n")), [""; 0]);
         }
-        for prose in
-            ["update the set-up from", "select a kind", "the store could not delete from it", "pragma x", "select a from {name}"]
-        {
+        for prose in [
+            "update the set-up from",
+            "select a kind",
+            "the store could not delete from it",
+            "pragma x",
+            "select a from {name}",
+        ] {
             assert_eq!(problems(path, &format!("//! x\nf(\"{prose}\");\n")), [""; 0], "{prose}");
         }
     }

@@ -41,7 +41,13 @@ impl Execution {
             Advance::Part(_) | Advance::Still => None,
         };
         self.log_rejects(&part.rejects);
-        let (rows, rejects) = self.rows(part, replayed).await?;
+        let (rows, rejects) = match self.rows(part, replayed).await {
+            Ok(rows) => rows,
+            Err(trouble) if trouble.class == ErrorClass::Conflict => {
+                return Err(self.conflict(trouble).await);
+            }
+            Err(trouble) => return Err(trouble.into()),
+        };
         let batch = Batch {
             lease: self.lease.clone(),
             request_id: self.next_name(),

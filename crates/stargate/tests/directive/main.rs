@@ -1,5 +1,8 @@
 //! Directives with the real binary.
 
+#![expect(clippy::print_stdout, reason = "the figures of the run")]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod cancel;
 mod check;
 mod conflict;
