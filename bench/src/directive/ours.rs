@@ -103,7 +103,7 @@ impl Ours<'_> {
         std::fs::create_dir(&directives)?;
         std::fs::write(home.dir().join("stargate.toml"), SETTINGS)?;
         let directive = format!(
-            "name = \"people\"\nqueue = \"meta-py\"\ntenant = \"bench\"\nproject = \"bench\"\npage_size = {}\n\n\
+            "name = \"people\"\nqueue = \"meta-py\"\ntenant = \"bench\"\nproject = \"bench\"\npage_size = {}\nconcurrency = 8\n\n\
              [source]\n{source}\n[item]\nkey = [\"/id\"]\n{COLUMNS}\n[sink]\ntable = \"{TABLE}\"\n",
             self.page_size
         );

@@ -4,7 +4,6 @@
 //! stays below the memory that a batch may take.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
@@ -44,6 +43,14 @@ impl Part {
     /// Records in it.
     pub fn len(&self) -> usize {
         self.items.len() + self.rejects.len()
+    }
+
+    /// Whether no entity of it is in the other.
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        let of_items = other.items.iter().map(|item| item.entity_id.as_str());
+        let of_rejects = other.rejects.iter().filter_map(|reject| reject.entity_id.as_deref());
+        let there: HashSet<&str> = of_items.chain(of_rejects).collect();
+        self.items.iter().all(|item| !there.contains(item.entity_id.as_str()))
     }
 
     /// Whether nothing is in it.
@@ -116,10 +123,9 @@ pub fn checksum(before: &str, record: &Transformed) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
 #[cfg(test)]

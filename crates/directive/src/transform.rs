@@ -177,7 +177,9 @@ fn check_body(text: &str, value: &JsonValue) -> Result<(), Unfit> {
         let reason = format!("has {} bytes; at most {BATCH_BYTES_MAX} are possible", text.len());
         return Err(Unfit { cause: "too-large", reason });
     }
-    if has_endless_number(text) {
+    // Such a number takes a long text, or is next to nothing when it is read.
+    let is_possible = text.len() > DIGITS_MAX || has_tiny_number(value);
+    if is_possible && has_endless_number(text) {
         let reason = "has a number with more digits than databases can keep".to_owned();
         return Err(Unfit { cause: "number", reason });
     }
@@ -187,6 +189,17 @@ fn check_body(text: &str, value: &JsonValue) -> Result<(), Unfit> {
         return Err(Unfit { cause: "nul-character", reason });
     }
     Ok(())
+}
+
+fn has_tiny_number(value: &JsonValue) -> bool {
+    match value {
+        JsonValue::Number(number) => {
+            number.is_f64() && number.as_f64().is_some_and(|float| float.abs() < 1e-300)
+        }
+        JsonValue::Array(array) => array.iter().any(has_tiny_number),
+        JsonValue::Object(object) => object.values().any(has_tiny_number),
+        JsonValue::Null | JsonValue::Bool(_) | JsonValue::String(_) => false,
+    }
 }
 
 /// Whether a number has an exponent or so many digits that the `numeric` of Postgres cannot hold it.

@@ -432,3 +432,20 @@ async fn a_source_that_never_holds_together_is_asked_less_and_less() {
     }
     assert_eq!(delays, [30, 60, 120]);
 }
+
+#[tokio::test]
+async fn pages_that_are_ready_are_written_together_if_many_may_be_in_hand() {
+    let leaves: Vec<Leaf> = (0..40).map(|n| leaf(n * 10..n * 10 + 10, Some(n + 1))).collect();
+    let mut world = World::new(leaves.clone()).await;
+    world.directive.concurrency = 8;
+    assert!(succeeded(&world.execute("1").await));
+    let run = world.run("1").await;
+    assert_eq!((run.counts, run.pages, run.cursor.unwrap().processed_count), (counts(400, 0, 0), 40, 400));
+    // An entity that comes again is written after the page in which it was.
+    for leaf in world.tape.leaves.lock().unwrap().iter_mut() {
+        leaf.ids = (1000..1010).collect();
+    }
+    assert!(succeeded(&world.execute("2").await));
+    let run = world.run("2").await;
+    assert_eq!((run.counts, run.pages), (counts(10, 0, 390), 40));
+}

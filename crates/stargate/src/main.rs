@@ -26,11 +26,6 @@ mod systemd;
 mod view;
 mod vitals;
 
-/// The system's allocator keeps what many threads have freed, each for itself: a worker that once had large records in
-/// hand stays large.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> std::process::ExitCode {
     // rustls wants one crypto provider, chosen before the first use of TLS; a second choice is refused, harmlessly.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());

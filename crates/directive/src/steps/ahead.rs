@@ -21,6 +21,10 @@ use crate::transform::Mapping;
 /// The most that one part takes, about. Several of them are in memory at once, and each thread that had one in hand
 /// keeps about as much for the next.
 const PART_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Up to so many pages in hand each is written by itself. Who asks for more wants speed, and gets larger transactions.
+const CHECKPOINTS_EACH_PAGE: usize = 2;
+/// Rows that are written together at most, if several pages are.
+const GROUP_ROWS_MAX: usize = 4000;
 /// Memory is counted in units of this size.
 const ROOM_UNIT: usize = 1024;
 
@@ -30,16 +34,54 @@ pub(super) struct Piece {
     pub(super) part: Part,
     /// Whether its records were accounted for before.
     pub(super) replayed: bool,
-    /// Records since the source said last where to go on, with this piece.
+    /// Records since the source said last where to go on, with this piece; of several pages, all of theirs.
     pub(super) accounted: u64,
+    /// Whether it begins where the source said last to go on.
+    is_from_mark: bool,
     /// The checksum after it.
     pub(super) checksum: String,
     /// Its page, from 1 within this execution.
     pub(super) page: u64,
     /// Set if its page ends with it.
     pub(super) end: Option<PageEnd>,
+    /// Pages that end with it.
+    pub(super) pages: u32,
     /// Given back when it is written.
-    _room: OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
+}
+
+impl Piece {
+    /// Whether it is one or several whole pages, after which the source goes on.
+    fn is_whole(&self) -> bool {
+        let goes_on = |end: &PageEnd| end.next.is_some() && !end.is_last;
+        !self.replayed && self.end.as_ref().is_some_and(goes_on) && self.is_from_mark
+    }
+
+    /// Whether the next page can be written with this one: together they are small, and no entity is in both.
+    fn takes(&self, next: &Self) -> bool {
+        let is_page = next.end.as_ref().is_some_and(|end| end.next.is_some() || end.is_last);
+        let rows = self.part.len() + next.part.len();
+        self.is_whole()
+            && is_page
+            && next.is_from_mark
+            && !next.replayed
+            && rows <= GROUP_ROWS_MAX
+            && self.part.bytes + next.part.bytes <= PART_BYTES_MAX
+            && next.part.is_apart_from(&self.part)
+    }
+
+    /// Takes the next page in.
+    fn take(&mut self, next: Self) {
+        self.part.items.extend(next.part.items);
+        self.part.rejects.extend(next.part.rejects);
+        self.part.bytes += next.part.bytes;
+        self.accounted += next.accounted;
+        self.checksum = next.checksum;
+        self.page = next.page;
+        self.pages += next.pages;
+        self.end = next.end;
+        self.room.merge(next.room);
+    }
 }
 
 /// How a page ended.
@@ -68,6 +110,10 @@ pub(super) struct Reading {
 #[derive(Debug)]
 pub(super) struct Ahead {
     pieces: mpsc::Receiver<Next>,
+    /// Was taken and could not be written with what was before it.
+    left: Option<Next>,
+    /// Whether pages that are ready together are written together.
+    groups: bool,
     room: Arc<Semaphore>,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
@@ -96,12 +142,31 @@ impl Ahead {
             },
         };
         let task = tasks.spawn(reader.run(feed, stop.clone()));
-        Self { pieces, room, stop, task: Some(task) }
+        Self { pieces, left: None, groups: concurrency > CHECKPOINTS_EACH_PAGE, room, stop, task: Some(task) }
     }
 
     /// The next piece; `None` after the last page or an error.
     pub(super) async fn next(&mut self) -> Option<Next> {
-        self.pieces.recv().await
+        let next = match self.left.take() {
+            Some(left) => left,
+            None => self.pieces.recv().await?,
+        };
+        Some(next.map(|piece| self.group(piece)))
+    }
+
+    /// A page with those after it that are ready.
+    fn group(&mut self, mut piece: Piece) -> Piece {
+        while self.groups && piece.is_whole() {
+            match self.pieces.try_recv() {
+                Ok(Ok(next)) if piece.takes(&next) => piece.take(next),
+                Ok(other) => {
+                    self.left = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        piece
     }
 
     /// Stops reading; when this returns the source is closed.
@@ -278,6 +343,7 @@ impl Work {
         let units = (part.bytes / ROOM_UNIT).clamp(1, BATCH_BYTES_MAX / ROOM_UNIT);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let room = handle.block_on(self.room.clone().acquire_many_owned(units)).map_err(|_| None)?;
+        let records = part.len() as u64;
         let replayed = !part.is_empty() && self.state.accounted <= self.state.replay_until;
         let piece = Piece {
             part,
@@ -285,8 +351,10 @@ impl Work {
             accounted: self.state.accounted,
             checksum: self.state.checksum.clone(),
             page: self.state.page,
+            pages: u32::from(end.is_some()),
+            is_from_mark: self.state.accounted == records,
             end,
-            _room: room,
+            room,
         };
         self.sender.blocking_send(Ok(piece)).map_err(|_| None)
     }

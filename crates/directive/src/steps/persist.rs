@@ -30,11 +30,11 @@ impl Execution {
     /// Writes a piece; true if the source ends with it.
     pub(super) async fn persist(&mut self, piece: Piece) -> Result<bool, Broken> {
         self.say(Step::Persist);
-        let Piece { part, replayed, accounted, checksum, page, end, .. } = piece;
+        let Piece { part, replayed, accounted, checksum, page, pages, end, .. } = piece;
         if part.is_empty() && end.is_none() {
             return Ok(false);
         }
-        let advance = self.advance(accounted, checksum, end.as_ref());
+        let advance = self.advance(accounted, checksum, pages, end.as_ref());
         let is_last = matches!(advance, Advance::Page { is_last: true, .. });
         let cursor = match &advance {
             Advance::Page { cursor, .. } => Some(cursor.clone()),
@@ -84,7 +84,7 @@ impl Execution {
     }
 
     /// What a piece does to the cursor.
-    fn advance(&self, accounted: u64, checksum: String, end: Option<&PageEnd>) -> Advance {
+    fn advance(&self, accounted: u64, checksum: String, pages: u32, end: Option<&PageEnd>) -> Advance {
         let part = Advance::Part(self.partial(accounted));
         let Some(end) = end else { return part };
         let pointer = match (&end.next, end.is_last, self.given.directive.mode) {
@@ -101,7 +101,7 @@ impl Execution {
             batch_id: None,
             spec_ref: None,
         };
-        Advance::Page { expected: self.position.expected, cursor, pages: 1, is_last: end.is_last }
+        Advance::Page { expected: self.position.expected, cursor, pages, is_last: end.is_last }
     }
 
     /// Rows for the store; if they belong elsewhere they are written there first.

@@ -51,7 +51,7 @@ impl Stage {
 /// What passes, with its code and the seconds that the run waits.
 fn passing() -> Vec<(Fault, &'static str, f64)> {
     vec![
-        (Fault::status(429).with_header("retry-after", "3"), "SOURCE_STATUS", 3.0),
+        (Fault::status(429).with_header("retry-after", "9"), "SOURCE_STATUS", 9.0),
         (Fault::status(503), "SOURCE_STATUS", 30.0),
         (Fault::status(500), "SOURCE_STATUS", 30.0),
         (Fault::json(b"\x00\xff\xfe no JSON".to_vec()), "SOURCE_GARBLED", 30.0),

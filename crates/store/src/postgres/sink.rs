@@ -238,6 +238,8 @@ pub(crate) async fn ensure(
 pub(crate) fn of_row(error: Error, table: &Table, own: Option<&str>) -> Error {
     let said = database(&error)
         .filter(|db| db.code().code().starts_with("23") && (own.is_none() || db.schema() != own))
+        // Somebody else added a row of this owner; the next look finds it.
+        .filter(|db| !db.constraint().is_some_and(|name| name.ends_with("_pkey")))
         .map(|db| format!("{} ({})", db.message(), db.code().code()));
     said.map_or(error, |said| row_refused(&table.name, &said))
 }

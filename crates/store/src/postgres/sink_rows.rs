@@ -29,6 +29,8 @@ const OPERATION: &str = "write to the sink's table";
 pub(crate) struct Texts {
     find: String,
     put: String,
+    /// The same for rows of which all are new.
+    add: String,
 }
 
 impl Texts {
@@ -36,7 +38,8 @@ impl Texts {
     pub(crate) fn of(table: &Table) -> Self {
         let name = full_name(table);
         let find = fill(template!("postgres_find"), &[("table", &name)]);
-        Self { find, put: put(&name, table) }
+        let (put, add) = writing(&name, table);
+        Self { find, put, add }
     }
 
     /// Asks which of these entities are there.
@@ -67,11 +70,14 @@ impl Texts {
             (&chunk.bodies as _, Type::TEXT_ARRAY),
         ];
         params.extend(chunk.columns.iter().map(Values::param));
-        Ask::new(&self.put, params)
+        // If somebody adds such a row meanwhile, its key is there twice, and the batch is tried again.
+        let text = if chunk.new == chunk.keys.len() { &self.add } else { &self.put };
+        Ask::new(text, params)
     }
 }
 
-fn put(name: &str, table: &Table) -> String {
+/// The statements that write: changed rows or new ones, and only new ones.
+fn writing(name: &str, table: &Table) -> (String, String) {
     let (mut columns, mut values, mut arrays, mut names, mut sets) =
         (String::new(), String::new(), String::new(), String::new(), String::new());
     for (n, column) in table.columns.iter().enumerate() {
@@ -99,7 +105,7 @@ fn put(name: &str, table: &Table) -> String {
         ("names", &names),
         ("sets", &sets),
     ];
-    fill(template!("postgres_put"), &parts)
+    (fill(template!("postgres_put"), &parts), fill(template!("postgres_add"), &parts))
 }
 
 /// The entities of items, as statements take them.
