@@ -28,6 +28,33 @@ pub enum ColumnType {
     Json,
 }
 
+impl ColumnType {
+    /// The word of files and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Integer => "integer",
+            Self::Float => "float",
+            Self::Boolean => "boolean",
+            Self::Timestamp => "timestamp",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// The columns that every sink's table has, in its order; the mapped ones follow.
+pub const FIXED_COLUMNS: [&str; 9] = [
+    "tenant_id",
+    "project_id",
+    "directive",
+    "entity_id",
+    "hash",
+    "version",
+    "body",
+    "created_at",
+    "updated_at",
+];
+
 /// A mapped column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
@@ -37,8 +64,7 @@ pub struct Column {
     pub kind: ColumnType,
 }
 
-/// Where a directive's items go: a table with the fixed columns `tenant_id, project_id, directive, entity_id, hash,
-/// version, body, created_at, updated_at`, and the mapped ones.
+/// Where a directive's items go: a table with the [`FIXED_COLUMNS`] and the mapped ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// Its name; checked to be a plain lower-case identifier.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
+pub(crate) use stargate_directive::item::FIXED_COLUMNS;
 use stargate_directive::item::{Batch, Column, ColumnType, Hash, Item, Persisted, Rows, Table, Value};
 use stargate_directive::kv::{Expected, Key, Purpose, Put, PutAnswer};
 use stargate_directive::run::{NewRun, Outcome, RunId};
@@ -26,18 +27,6 @@ pub(crate) const OUTBOX_PURGED_MAX: i64 = 20;
 const SPEC_REF_BYTES_MAX: usize = 4096;
 /// How much of a delivery's problem is kept.
 const PROBLEM_CHARS_MAX: usize = 1000;
-/// The columns that every sink's table has, in its order; the mapped ones follow.
-pub(crate) const FIXED_COLUMNS: [&str; 9] = [
-    "tenant_id",
-    "project_id",
-    "directive",
-    "entity_id",
-    "hash",
-    "version",
-    "body",
-    "created_at",
-    "updated_at",
-];
 
 /// `last_writer` of what a run writes.
 pub(crate) fn writer_of(directive: &str) -> String {
@@ -331,25 +320,14 @@ pub(crate) fn columns_to_add<'t>(table: &'t Table, known: &[Column]) -> Result<V
                     "{} has the column {} as {}, not as {}; map the value to a column of another name",
                     table.name,
                     column.name,
-                    kind_word(other.kind),
-                    kind_word(column.kind)
+                    other.kind.as_str(),
+                    column.kind.as_str()
                 );
                 return Err(Error::invalid("sink.table", problem));
             }
         }
     }
     Ok(missing)
-}
-
-fn kind_word(kind: ColumnType) -> &'static str {
-    match kind {
-        ColumnType::Text => "text",
-        ColumnType::Integer => "integer",
-        ColumnType::Float => "float",
-        ColumnType::Boolean => "boolean",
-        ColumnType::Timestamp => "timestamp",
-        ColumnType::Json => "json",
-    }
 }
 
 /// A table that is there and was not made for directives.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{Directive, Place, Problem};
-use crate::item::ColumnType;
 
 /// What was found in directives that are right one by one.
 #[derive(Debug, Default)]
@@ -39,18 +38,6 @@ fn at(directive: &Directive, place: Place) -> String {
     format!("{}:{}:{}", directive.path.display(), place.line, place.column)
 }
 
-/// The type as a file names it.
-fn word(kind: ColumnType) -> &'static str {
-    match kind {
-        ColumnType::Text => "text",
-        ColumnType::Integer => "integer",
-        ColumnType::Float => "float",
-        ColumnType::Boolean => "boolean",
-        ColumnType::Timestamp => "timestamp",
-        ColumnType::Json => "json",
-    }
-}
-
 /// A column has one type in a table. Columns that only one of the directives fills stay empty in the other's rows.
 fn compare_columns(directive: &Directive, other: &Directive, found: &mut Found) {
     let place = |directive: &Directive, column: &str| {
@@ -68,8 +55,8 @@ fn compare_columns(directive: &Directive, other: &Directive, found: &mut Found) 
                 "the column {} of the table {} is {}, but {} at {}; give it the same type, or use another table",
                 column.name,
                 ours.name,
-                word(column.kind),
-                word(twin.kind),
+                column.kind.as_str(),
+                twin.kind.as_str(),
                 at(other, place(other, &column.name))
             );
             found.problems.push(place(directive, &column.name).problem(&directive.path, text));

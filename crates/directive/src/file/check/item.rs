@@ -9,21 +9,8 @@ use super::value::pointer;
 use super::{Problems, beside};
 use crate::file::json::json;
 use crate::file::{ItemSpec, raw, schema};
-use crate::item::{Column, ColumnType};
+use crate::item::{Column, ColumnType, FIXED_COLUMNS};
 use crate::transform::{Field, From, Piece};
-
-/// The columns that every table has.
-const FIXED: [&str; 9] = [
-    "tenant_id",
-    "project_id",
-    "directive",
-    "entity_id",
-    "hash",
-    "version",
-    "body",
-    "created_at",
-    "updated_at",
-];
 
 pub(super) fn item(raw: &raw::Item, path: &Path, problems: &mut Problems<'_>) -> Option<ItemSpec> {
     if raw.key.get_ref().is_empty() {
@@ -45,7 +32,7 @@ pub(super) fn item(raw: &raw::Item, path: &Path, problems: &mut Problems<'_>) ->
     let mut fields = Vec::with_capacity(raw.map.len());
     for (name, given) in &raw.map {
         let column = problems.read(name, |name| match column(name) {
-            Ok(name) if FIXED.contains(&name.as_str()) => {
+            Ok(name) if FIXED_COLUMNS.contains(&name.as_str()) => {
                 Err(format!("{name:?} is a column that every table has; choose another name"))
             }
             name => name,
