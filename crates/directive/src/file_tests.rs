@@ -171,7 +171,8 @@ fn tap(config: &str) -> Result<Directive, Vec<Problem>> {
 #[test]
 fn variables_within_tables_and_lists_of_a_taps_settings_are_known_with_their_places() {
     let config = "[source.config]\nflat = \"${env:A}\"\nheaders = { auth = \"Bearer ${env:B}\" }\n\
-                  keys = [\"x\", [{ deep = \"${env:C}\" }]]\n[source.config.more]\nlast = \"${env:D}\"\n";
+                  keys = [\"x\", [{ deep = \"${env:C}\" }]]\n[source.config.more]\nlast = \"${env:D}\"\n\
+                  # later = \"${env:E}\"\n";
     let directive = tap(config).unwrap();
     assert_eq!(directive.variables().collect::<Vec<_>>(), ["A", "B", "C", "D"]);
     let unset = directive.unset(|name| (name == "A").then(String::new));

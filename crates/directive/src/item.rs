@@ -148,8 +148,8 @@ pub enum Rows {
     Here {
         /// Where they go.
         table: Arc<Table>,
-        /// Each key once.
-        items: Vec<Item>,
+        /// Each key once. A batch that is tried again shares them.
+        items: Arc<Vec<Item>>,
         /// Under which topic changes are announced, if they are.
         topic: Option<Arc<str>>,
     },

@@ -14,6 +14,7 @@
 
 pub mod canonical;
 pub mod cursor;
+pub mod doc;
 pub mod file;
 pub mod item;
 pub mod kv;

@@ -37,6 +37,8 @@ pub struct Part {
     pub rejects: Vec<Reject>,
     /// What it takes in memory, about.
     pub bytes: usize,
+    /// Its entities.
+    keys: HashSet<String>,
 }
 
 impl Part {
@@ -45,12 +47,17 @@ impl Part {
         self.items.len() + self.rejects.len()
     }
 
-    /// Whether no entity of it is in the other.
+    /// Whether no item of it is of an entity of the other.
     pub fn is_apart_from(&self, other: &Self) -> bool {
-        let of_items = other.items.iter().map(|item| item.entity_id.as_str());
-        let of_rejects = other.rejects.iter().filter_map(|reject| reject.entity_id.as_deref());
-        let there: HashSet<&str> = of_items.chain(of_rejects).collect();
-        self.items.iter().all(|item| !there.contains(item.entity_id.as_str()))
+        self.items.iter().all(|item| !other.keys.contains(&item.entity_id))
+    }
+
+    /// Takes in what comes after it and is apart from it.
+    pub fn extend(&mut self, next: Self) {
+        self.items.extend(next.items);
+        self.rejects.extend(next.rejects);
+        self.keys.extend(next.keys);
+        self.bytes += next.bytes;
     }
 
     /// Whether nothing is in it.
@@ -63,14 +70,13 @@ impl Part {
 #[derive(Debug)]
 pub struct Parts {
     bytes_max: usize,
-    keys: HashSet<String>,
     part: Part,
 }
 
 impl Parts {
     /// Parts of at most so many bytes; a record that is larger alone is a part alone.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, keys: HashSet::new(), part: Part::default() }
+        Self { bytes_max, part: Part::default() }
     }
 
     /// Takes the next record. Answers the part before it, if it does not fit into that.
@@ -78,16 +84,17 @@ impl Parts {
         let bytes = record.bytes();
         let is_full = !self.part.is_empty() && self.part.bytes + bytes > self.bytes_max;
         // Also after a reject of the same entity: an item resolves what was kept aside before it.
-        let is_repeated = matches!(&record, Transformed::Item(item) if self.keys.contains(&item.entity_id));
-        let finished = (is_full || is_repeated).then(|| self.take());
+        let is_repeated =
+            matches!(&record, Transformed::Item(item) if self.part.keys.contains(&item.entity_id));
+        let finished = (is_full || is_repeated).then(|| std::mem::take(&mut self.part));
         self.part.bytes += bytes;
         match record {
             Transformed::Item(item) => {
-                self.keys.insert(item.entity_id.clone());
+                self.part.keys.insert(item.entity_id.clone());
                 self.part.items.push(item);
             }
             Transformed::Reject(reject) => {
-                self.keys.extend(reject.entity_id.clone());
+                self.part.keys.extend(reject.entity_id.clone());
                 self.part.rejects.push(reject);
             }
         }
@@ -95,13 +102,8 @@ impl Parts {
     }
 
     /// What is left.
-    pub fn finish(mut self) -> Part {
-        self.take()
-    }
-
-    fn take(&mut self) -> Part {
-        self.keys.clear();
-        std::mem::take(&mut self.part)
+    pub fn finish(self) -> Part {
+        self.part
     }
 }
 
@@ -125,7 +127,12 @@ pub fn checksum(before: &str, record: &Transformed) -> String {
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 0xf));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod begin;
 mod ending;
 mod heart;
 mod persist;
+mod progress;
 mod say;
 mod trouble;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stargate_base::{ErrorClass, Tasks};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::again::{Retried, retry_quarantined};
@@ -20,6 +22,7 @@ use self::ahead::{Ahead, Reading};
 use self::begin::acquire_context;
 pub use self::ending::{CONFLICT_EXHAUSTED, end_abandoned};
 use self::heart::{BEATS_PER_LEASE, Halt, Heart};
+pub use self::progress::Progress;
 use self::say::{Who, say};
 pub use self::trouble::Trouble;
 use crate::cursor::{Cursor, Partial, Pointer};
@@ -77,6 +80,13 @@ pub struct Assignment {
     pub watch: Option<Arc<dyn Watch>>,
     /// Whether this is the last time the engine will call: what would wait fails instead.
     pub is_last_try: bool,
+    /// Pages after which the execution ends with [`Ended::More`], about: pages that are written together are not parted.
+    /// With none it only tells where the run stands. `None` is to the end of the source.
+    pub pages_max: Option<u64>,
+    /// In the place of the directive's page size, if somebody wants another.
+    pub page_size: Option<u32>,
+    /// Hears of every batch that was written.
+    pub progress: Option<watch::Sender<Progress>>,
 }
 
 /// What becomes of a run after an execution of it.
@@ -95,6 +105,8 @@ pub enum Ended {
     },
     /// It was told to stop and is to be executed again, by whom ever.
     Stopped,
+    /// It came as far as it was to ([`Assignment::pages_max`]), and is to be executed again.
+    More(Box<Progress>),
 }
 
 /// Whether stopping is meant for the run and not only for this execution of it.
@@ -162,7 +174,18 @@ struct Execution {
     position: Position,
     /// Batches so far, which gives them their names.
     batches: u64,
+    /// Pages of this execution so far.
+    pages: u64,
     sink: Option<Box<dyn ForeignSink>>,
+}
+
+/// How far the pages went without trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    /// To the end of the source.
+    End,
+    /// As far as this execution was to go.
+    Enough,
 }
 
 /// Why the pages ended before the source did.
@@ -199,7 +222,8 @@ impl Execution {
         }
         match (worked, self.heart.halt()) {
             (_, Some(Halt::Lost)) => self.lost(),
-            (Ok(()), _) => self.finalize(Outcome::Succeeded, None).await,
+            (Ok(Reached::End), _) => self.finalize(Outcome::Succeeded, None).await,
+            (Ok(Reached::Enough), _) => self.leave().await,
             (Err(_), Some(Halt::Cancelled)) => self.finalize(Outcome::Cancelled, None).await,
             (Err(Broken::Halted), None) => {
                 let cursor = self.position.cursor.as_ref();
@@ -211,7 +235,7 @@ impl Execution {
     }
 
     /// The same again after failures for which it is worth staying.
-    async fn work_patiently(&mut self, stopping: &CancellationToken) -> Result<(), Broken> {
+    async fn work_patiently(&mut self, stopping: &CancellationToken) -> Result<Reached, Broken> {
         loop {
             let worked = self.work(stopping).await;
             let Err(Broken::Trouble(trouble)) = &worked else { return worked };
@@ -224,11 +248,15 @@ impl Execution {
         }
     }
 
-    /// From the cursor to the end of the source.
-    async fn work(&mut self, stopping: &CancellationToken) -> Result<(), Broken> {
+    /// From the cursor to the end of the source, or as far as it is to go.
+    async fn work(&mut self, stopping: &CancellationToken) -> Result<Reached, Broken> {
         self.resolve_cursor().await?;
+        self.tell_progress();
         if self.run.source_ended {
-            return Ok(());
+            return Ok(Reached::End);
+        }
+        if self.has_enough() {
+            return Ok(Reached::Enough);
         }
         self.check_deadline()?;
         self.say(Step::FetchSourceData);
@@ -243,7 +271,7 @@ impl Execution {
             () = halted.cancelled() => return Err(Broken::Halted),
             feed = opened => feed?,
         };
-        let pace = Pace::resumed(directive.page_size, self.heart.beat().page_size);
+        let pace = Pace::resumed(self.page_size_max(), self.heart.beat().page_size);
         let mapping = self.given.mapping.clone();
         let watch = self.given.watch.clone();
         let reading = Reading { feed, mapping, pace, concurrency: directive.concurrency as usize, watch };
@@ -253,7 +281,7 @@ impl Execution {
         worked
     }
 
-    async fn pages(&mut self, ahead: &mut Ahead, stopping: &CancellationToken) -> Result<(), Broken> {
+    async fn pages(&mut self, ahead: &mut Ahead, stopping: &CancellationToken) -> Result<Reached, Broken> {
         let halted = self.heart.halted().clone();
         loop {
             // A batch that is being written is never given up half-way; only waiting for the next one is.
@@ -274,7 +302,10 @@ impl Execution {
                 return Err(Broken::Trouble(trouble));
             };
             if self.persist(piece?).await? {
-                return Ok(());
+                return Ok(Reached::End);
+            }
+            if self.has_enough() {
+                return Ok(Reached::Enough);
             }
             self.check_deadline()?;
         }
@@ -323,6 +354,10 @@ impl Execution {
         }
         let message = format!("the run goes on for {age:?}; its directive allows {deadline:?}");
         Err(Trouble::new(ErrorClass::Fatal, DEADLINE_EXCEEDED, message))
+    }
+
+    fn has_enough(&self) -> bool {
+        self.given.pages_max.is_some_and(|most| self.pages >= most)
     }
 
     fn say(&self, step: Step) {

@@ -7,7 +7,8 @@ use serde_json::Value as JsonValue;
 use serde_json::value::RawValue;
 use stargate_queue::job::Json;
 
-use crate::canonical;
+use crate::canonical::{self, Sum};
+use crate::doc::{Doc, Place};
 use crate::item::{Column, ColumnType, Item, Reject, Value};
 use crate::pace::BATCH_BYTES_MAX;
 use crate::parts::Transformed;
@@ -25,23 +26,23 @@ pub type Schema = dyn Fn(&JsonValue) -> Result<(), String> + Send + Sync;
 
 /// How records become items.
 pub struct Mapping {
-    /// JSON pointers to what names an entity.
-    pub key: Vec<String>,
-    /// JSON pointers to what counts as its content; all of it if empty.
-    pub hash: Vec<String>,
+    /// What names an entity.
+    key: Vec<Place>,
+    /// What counts as its content; all of it if empty.
+    hash: Vec<Place>,
     /// The mapped columns.
-    pub fields: Vec<Field>,
+    columns: Vec<Filling>,
     /// What a record must look like.
-    pub schema: Option<Box<Schema>>,
-    /// Tells mappings apart that make other columns of the same record.
-    seed: Option<JsonValue>,
+    schema: Option<Box<Schema>>,
+    /// How every hash begins: it tells mappings apart that make other columns of the same record.
+    seed: Sum,
 }
 
 impl fmt::Debug for Mapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mapping")
             .field("key", &self.key)
-            .field("fields", &self.fields)
+            .field("columns", &self.columns)
             .finish_non_exhaustive()
     }
 }
@@ -77,6 +78,29 @@ pub enum Piece {
     Pointer(String),
 }
 
+/// A column, ready to be filled from one record after the other.
+#[derive(Debug)]
+struct Filling {
+    column: Column,
+    from: Origin,
+    default: Option<Doc<'static>>,
+}
+
+/// As [`From`], with places instead of pointers.
+#[derive(Debug)]
+enum Origin {
+    Place(Place),
+    Template(Vec<Stretch>),
+    Constant(Doc<'static>),
+}
+
+/// As [`Piece`].
+#[derive(Debug)]
+enum Stretch {
+    Text(String),
+    Place(Place),
+}
+
 /// Why a record cannot become an item.
 #[derive(Debug)]
 struct Unfit {
@@ -84,12 +108,26 @@ struct Unfit {
     reason: String,
 }
 
+/// What a record says, without the record.
+struct Told {
+    entity_id: String,
+    hash: crate::item::Hash,
+    columns: Vec<Value>,
+}
+
 impl Mapping {
+    /// `key` and `hash` are JSON pointers: to what names an entity, and to what counts as its content, all of it if empty.
+    ///
     /// What the columns are made of is part of every hash: with another mapping rows are written again, and a new column
     /// is not empty until its record changes.
     pub fn new(key: Vec<String>, hash: Vec<String>, fields: Vec<Field>, schema: Option<Box<Schema>>) -> Self {
-        let seed = (!fields.is_empty()).then(|| JsonValue::String(format!("{fields:?}")));
-        Self { key, hash, fields, schema, seed }
+        let mut seed = Sum::default();
+        if !fields.is_empty() {
+            seed.add(Some(&Doc::Text(format!("{fields:?}").into())));
+        }
+        let places = |pointers: Vec<String>| pointers.iter().map(|text| Place::from(text.as_str())).collect();
+        let columns = fields.into_iter().map(Filling::of).collect();
+        Self { key: places(key), hash: places(hash), columns, schema, seed: seed.settled() }
     }
 
     /// Makes an item of a record, or says why not.
@@ -98,26 +136,19 @@ impl Mapping {
             Ok(record) => record,
             Err(garbled) => return Transformed::Reject(no_json(garbled)),
         };
-        let value: JsonValue = match serde_json::from_str(record.get()) {
-            Ok(value) => value,
+        let doc: Doc<'_> = match serde_json::from_str(record.get()) {
+            Ok(doc) => doc,
             Err(error) => {
                 let garbled = Garbled { text: record.get().to_owned(), problem: error.to_string() };
                 return Transformed::Reject(no_json(garbled));
             }
         };
-        let key = self.key_of(&value);
+        let key = self.key_of(&doc);
         let entity_id = key.as_ref().ok().cloned();
-        let item = key.and_then(|entity_id| {
-            check_body(record.get(), &value)?;
-            if let Some(Err(problem)) = self.schema.as_ref().map(|schema| schema(&value)) {
-                return Err(Unfit { cause: "schema", reason: problem });
-            }
-            let columns = self.fields.iter().map(|field| field.value(&value)).collect::<Result<_, _>>()?;
-            Ok((entity_id, columns))
-        });
-        match item {
-            Ok((entity_id, columns)) => {
-                let hash = self.hash_of(&value, record.get());
+        let told = key.and_then(|entity_id| self.read(entity_id, &doc, record.get()));
+        drop(doc);
+        match told {
+            Ok(Told { entity_id, hash, columns }) => {
                 Transformed::Item(Item { entity_id, hash, body: record, columns })
             }
             Err(Unfit { cause, reason }) => {
@@ -126,32 +157,42 @@ impl Mapping {
         }
     }
 
+    fn read(&self, entity_id: String, doc: &Doc<'_>, text: &str) -> Result<Told, Unfit> {
+        check_body(text, doc)?;
+        self.check_schema(text)?;
+        let columns = self.columns.iter().map(|column| column.value(doc)).collect::<Result<_, _>>()?;
+        Ok(Told { entity_id, hash: self.hash_of(doc, text), columns })
+    }
+
+    fn check_schema(&self, text: &str) -> Result<(), Unfit> {
+        let Some(schema) = &self.schema else { return Ok(()) };
+        let value = serde_json::from_str(text).map_err(|error| error.to_string());
+        value.and_then(|value| schema(&value)).map_err(|reason| Unfit { cause: "schema", reason })
+    }
+
     /// One value is its own text. Several are a JSON array, which no other values make.
-    fn key_of(&self, record: &JsonValue) -> Result<String, Unfit> {
+    fn key_of(&self, record: &Doc<'_>) -> Result<String, Unfit> {
         let mut parts = Vec::with_capacity(self.key.len());
-        for pointer in &self.key {
-            match record.pointer(pointer) {
-                Some(number @ JsonValue::Number(_)) if canonical::is_rounded(number) => {
+        for place in &self.key {
+            match record.at(place) {
+                Some(number @ Doc::Number(_)) if canonical::is_rounded(number) => {
                     let reason =
-                        format!("the number at {pointer:?} has more than 64 bits; as text it could be a key");
+                        format!("the number at {place:?} has more than 64 bits; as text it could be a key");
                     return Err(Unfit { cause: "key-number", reason });
                 }
-                Some(part @ (JsonValue::String(_) | JsonValue::Number(_) | JsonValue::Bool(_))) => {
-                    parts.push(part)
-                }
+                Some(part @ (Doc::Text(_) | Doc::Number(_) | Doc::Bool(_))) => parts.push(part),
                 None => {
-                    return Err(Unfit { cause: "key-missing", reason: format!("nothing at {pointer:?}") });
+                    return Err(Unfit { cause: "key-missing", reason: format!("nothing at {place:?}") });
                 }
                 Some(other) => {
-                    let reason = format!("{} at {pointer:?} cannot name an entity", shown(other));
+                    let reason = format!("{} at {place:?} cannot name an entity", shown(other));
                     return Err(Unfit { cause: "key-missing", reason });
                 }
             }
         }
         let key = match parts.as_slice() {
-            [JsonValue::String(text)] => text.clone(),
-            [other] => other.to_string(),
-            several => JsonValue::Array(several.iter().map(|part| (*part).clone()).collect()).to_string(),
+            [one] => plain(one),
+            several => Doc::Array(several.iter().map(|part| (*part).clone()).collect()).to_string(),
         };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             let reason = format!("the key has {} bytes; 1 to {KEY_BYTES_MAX} are possible", key.len());
@@ -160,19 +201,22 @@ impl Mapping {
         Ok(key)
     }
 
-    fn hash_of(&self, record: &JsonValue, text: &str) -> crate::item::Hash {
+    fn hash_of(&self, record: &Doc<'_>, text: &str) -> crate::item::Hash {
+        let mut sum = self.seed.clone();
         // Numbers that were rounded when they were read are told apart by the text they came in.
-        let text = canonical::is_rounded(record).then(|| JsonValue::String(text.to_owned()));
-        let seed = self.seed.iter().chain(&text).map(Some);
-        match self.hash.as_slice() {
-            [] => canonical::hash(seed.chain([Some(record)])),
-            named => canonical::hash(seed.chain(named.iter().map(|pointer| record.pointer(pointer)))),
+        if canonical::is_rounded(record) {
+            sum.add(Some(&Doc::Text(text.into())));
         }
+        match self.hash.as_slice() {
+            [] => sum.add(Some(record)),
+            named => named.iter().for_each(|place| sum.add(record.at(place))),
+        }
+        sum.finish()
     }
 }
 
 /// What no store can keep, and what is too large for any batch.
-fn check_body(text: &str, value: &JsonValue) -> Result<(), Unfit> {
+fn check_body(text: &str, value: &Doc<'_>) -> Result<(), Unfit> {
     if text.len() > BATCH_BYTES_MAX {
         let reason = format!("has {} bytes; at most {BATCH_BYTES_MAX} are possible", text.len());
         return Err(Unfit { cause: "too-large", reason });
@@ -191,15 +235,11 @@ fn check_body(text: &str, value: &JsonValue) -> Result<(), Unfit> {
     Ok(())
 }
 
-fn has_tiny_number(value: &JsonValue) -> bool {
-    match value {
-        JsonValue::Number(number) => {
-            number.is_f64() && number.as_f64().is_some_and(|float| float.abs() < 1e-300)
-        }
-        JsonValue::Array(array) => array.iter().any(has_tiny_number),
-        JsonValue::Object(object) => object.values().any(has_tiny_number),
-        JsonValue::Null | JsonValue::Bool(_) | JsonValue::String(_) => false,
-    }
+fn has_tiny_number(value: &Doc<'_>) -> bool {
+    value.any(&|value| match value {
+        Doc::Number(number) => number.is_f64() && number.as_f64().is_some_and(|float| float.abs() < 1e-300),
+        _ => false,
+    })
 }
 
 /// Whether a number has an exponent or so many digits that the `numeric` of Postgres cannot hold it.
@@ -229,32 +269,51 @@ fn has_endless_number(text: &str) -> bool {
     false
 }
 
-fn has_nul(value: &JsonValue) -> bool {
+fn has_nul(value: &Doc<'_>) -> bool {
     match value {
-        JsonValue::String(text) => text.contains('\0'),
-        JsonValue::Array(array) => array.iter().any(has_nul),
-        JsonValue::Object(object) => object.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
-        _ => false,
+        Doc::Text(text) => text.contains('\0'),
+        Doc::Array(array) => array.iter().any(has_nul),
+        Doc::Object(pairs) => pairs.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
+        Doc::Null | Doc::Bool(_) | Doc::Number(_) => false,
     }
 }
 
-impl Field {
-    fn value(&self, record: &JsonValue) -> Result<Value, Unfit> {
-        let given = match &self.from {
-            From::Pointer(pointer) => record.pointer(pointer).cloned(),
-            From::Template(pieces) => fill(pieces, record).map(JsonValue::String),
-            From::Constant(value) => Some(value.clone()),
+impl Filling {
+    fn of(field: Field) -> Self {
+        let place = |pointer: String| Place::from(pointer.as_str());
+        let from = match field.from {
+            From::Pointer(pointer) => Origin::Place(place(pointer)),
+            From::Constant(value) => Origin::Constant(Doc::from(&value)),
+            From::Template(pieces) => {
+                let stretch = |piece| match piece {
+                    Piece::Text(text) => Stretch::Text(text),
+                    Piece::Pointer(pointer) => Stretch::Place(place(pointer)),
+                };
+                Origin::Template(pieces.into_iter().map(stretch).collect())
+            }
         };
-        let given = given.filter(|value| !value.is_null()).or_else(|| self.default.clone());
-        match given {
-            None | Some(JsonValue::Null) => Ok(Value::Null),
-            Some(value) => convert(self.column.kind, value).map_err(|value| {
+        Self { column: field.column, from, default: field.default.as_ref().map(Doc::from) }
+    }
+
+    fn value(&self, record: &Doc<'_>) -> Result<Value, Unfit> {
+        let filled;
+        let given = match &self.from {
+            Origin::Place(place) => record.at(place),
+            Origin::Constant(value) => Some(value),
+            Origin::Template(stretches) => {
+                filled = fill(stretches, record).map(|text| Doc::Text(text.into()));
+                filled.as_ref()
+            }
+        };
+        match given.filter(|value| !value.is_null()).or(self.default.as_ref()) {
+            None | Some(Doc::Null) => Ok(Value::Null),
+            Some(value) => convert(self.column.kind, value).ok_or_else(|| {
                 let (column, kind) = (&self.column.name, self.column.kind);
                 let place = match &self.from {
-                    From::Pointer(pointer) => format!("{pointer:?}"),
-                    From::Template(_) | From::Constant(_) => "its template".to_owned(),
+                    Origin::Place(place) => format!("{place:?}"),
+                    Origin::Template(_) | Origin::Constant(_) => "its template".to_owned(),
                 };
-                let reason = format!("{} at {place} is no {kind:?} for the column {column}", shown(&value));
+                let reason = format!("{} at {place} is no {kind:?} for the column {column}", shown(value));
                 Unfit { cause: "type", reason }
             }),
         }
@@ -262,39 +321,44 @@ impl Field {
 }
 
 /// Nothing if the record lacks any of the places.
-fn fill(pieces: &[Piece], record: &JsonValue) -> Option<String> {
+fn fill(stretches: &[Stretch], record: &Doc<'_>) -> Option<String> {
     let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Text(piece) => text.push_str(piece),
-            Piece::Pointer(pointer) => match record.pointer(pointer)? {
-                JsonValue::Null => return None,
-                JsonValue::String(string) => text.push_str(string),
-                other => text.push_str(&other.to_string()),
-            },
+    for stretch in stretches {
+        match stretch {
+            Stretch::Text(piece) => text.push_str(piece),
+            Stretch::Place(place) => {
+                let found = record.at(place).filter(|value| !value.is_null())?;
+                text.push_str(&plain(found));
+            }
         }
     }
     Some(text)
 }
 
+/// Text as it is, everything else as JSON.
+fn plain(value: &Doc<'_>) -> String {
+    match value {
+        Doc::Text(text) => text.to_string(),
+        other => other.to_string(),
+    }
+}
+
 /// As the type of a column. Numbers that came as text are numbers.
-fn convert(kind: ColumnType, value: JsonValue) -> Result<Value, JsonValue> {
-    let converted = match (kind, &value) {
-        (ColumnType::Json, _) => raw(&value).map(Value::Json),
-        (ColumnType::Text, JsonValue::String(text)) => Some(Value::Text(text.clone())),
-        (ColumnType::Text, JsonValue::Number(_) | JsonValue::Bool(_)) => Some(Value::Text(value.to_string())),
-        (ColumnType::Integer, JsonValue::Number(number)) => number.as_i64().map(Value::Integer),
-        (ColumnType::Integer, JsonValue::String(text)) => text.trim().parse().ok().map(Value::Integer),
-        (ColumnType::Float, JsonValue::Number(number)) => number.as_f64().map(Value::Float),
-        (ColumnType::Float, JsonValue::String(text)) => {
+fn convert(kind: ColumnType, value: &Doc<'_>) -> Option<Value> {
+    match (kind, value) {
+        (ColumnType::Json, _) => raw(value).map(Value::Json),
+        (ColumnType::Text, Doc::Text(_) | Doc::Number(_) | Doc::Bool(_)) => Some(Value::Text(plain(value))),
+        (ColumnType::Integer, Doc::Number(number)) => number.as_i64().map(Value::Integer),
+        (ColumnType::Integer, Doc::Text(text)) => text.trim().parse().ok().map(Value::Integer),
+        (ColumnType::Float, Doc::Number(number)) => number.as_f64().map(Value::Float),
+        (ColumnType::Float, Doc::Text(text)) => {
             text.trim().parse().ok().filter(|float: &f64| float.is_finite()).map(Value::Float)
         }
-        (ColumnType::Boolean, JsonValue::Bool(bool)) => Some(Value::Boolean(*bool)),
-        (ColumnType::Boolean, JsonValue::String(text)) => text.trim().parse().ok().map(Value::Boolean),
-        (ColumnType::Timestamp, JsonValue::String(text)) => timestamp(text.trim()).map(Value::Timestamp),
+        (ColumnType::Boolean, Doc::Bool(bool)) => Some(Value::Boolean(*bool)),
+        (ColumnType::Boolean, Doc::Text(text)) => text.trim().parse().ok().map(Value::Boolean),
+        (ColumnType::Timestamp, Doc::Text(text)) => timestamp(text.trim()).map(Value::Timestamp),
         _ => None,
-    };
-    converted.ok_or(value)
+    }
 }
 
 /// RFC 3339, or a day, which begins in UTC.
@@ -308,18 +372,18 @@ fn timestamp(text: &str) -> Option<Timestamp> {
     read.filter(|at: &Timestamp| at.to_zoned(jiff::tz::TimeZone::UTC).year() > -4712)
 }
 
-fn raw(value: &JsonValue) -> Option<Json> {
+fn raw(value: &Doc<'_>) -> Option<Json> {
     serde_json::value::to_raw_value(value).ok()
 }
 
 fn no_json(garbled: Garbled) -> Reject {
     let text = garbled.text.replace('\0', "\u{FFFD}");
     // A text is always a JSON string.
-    let record = raw(&JsonValue::String(text)).unwrap_or_else(|| RawValue::NULL.to_owned());
+    let record = raw(&Doc::Text(text.into())).unwrap_or_else(|| RawValue::NULL.to_owned());
     Reject { record, cause: "garbled".to_owned(), reason: garbled.problem, entity_id: None }
 }
 
-fn shown(value: &JsonValue) -> String {
+fn shown(value: &Doc<'_>) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),

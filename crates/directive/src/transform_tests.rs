@@ -77,8 +77,7 @@ fn columns_are_filled_from_places_templates_and_constants() {
         Piece::Text(" of ".to_owned()),
         Piece::Pointer("/t".to_owned()),
     ];
-    let mut m = mapping(&["/id"], &[]);
-    m.fields = vec![
+    let fields = vec![
         field("t", Text, pointer("/t")),
         field("n", Integer, pointer("/n")),
         field("m", Integer, pointer("/m")),
@@ -91,6 +90,7 @@ fn columns_are_filled_from_places_templates_and_constants() {
         field("c", Text, From::Constant("k".into())),
         Field { default: Some("?".into()), ..field("dflt", Text, pointer("/none")) },
     ];
+    let m = Mapping::new(vec!["/id".to_owned()], Vec::new(), fields, None);
     let made = item(
         &m,
         r#"{"id":1,"t":"x","n":5,"m":"6","f":1.5,"b":"true","d":"2026-01-02","j":{"a":[1]},"none":null}"#,
@@ -116,9 +116,9 @@ fn columns_are_filled_from_places_templates_and_constants() {
 
 #[test]
 fn a_value_of_another_type_is_named_with_its_place() {
-    let mut m = mapping(&["/id"], &[]);
     let column = Column { name: "n".to_owned(), kind: ColumnType::Integer };
-    m.fields = vec![Field { column, from: From::Pointer("/n".to_owned()), default: None }];
+    let fields = vec![Field { column, from: From::Pointer("/n".to_owned()), default: None }];
+    let m = Mapping::new(vec!["/id".to_owned()], Vec::new(), fields, None);
     for text in
         [r#"{"id":1,"n":"five"}"#, r#"{"id":1,"n":1.5}"#, r#"{"id":1,"n":[1]}"#, r#"{"id":1,"n":1e40}"#]
     {

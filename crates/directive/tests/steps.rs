@@ -14,7 +14,7 @@ use stargate_base::{ErrorClass, Tasks};
 use stargate_directive::file::{self, Directive};
 use stargate_directive::kv::Keys;
 use stargate_directive::source::{Feed, ForeignSink, Page, Records, SourceError, Sources};
-use stargate_directive::steps::{self, Assignment, Ended, Watch};
+use stargate_directive::steps::{self, Assignment, Ended, Progress, Watch};
 use stargate_directive::{Counts, NewRun, Outcome, Pointer, Run, RunId, SharedDirectives, Step};
 use stargate_store::sqlite::{Options, Sqlite};
 use tempfile::TempDir;
@@ -138,6 +138,9 @@ impl World {
             tasks: Tasks::new(),
             watch: None,
             is_last_try: false,
+            pages_max: None,
+            page_size: None,
+            progress: None,
         }
     }
 
@@ -448,4 +451,45 @@ async fn pages_that_are_ready_are_written_together_if_many_may_be_in_hand() {
     assert!(succeeded(&world.execute("2").await));
     let run = world.run("2").await;
     assert_eq!((run.counts, run.pages), (counts(10, 0, 390), 40));
+}
+
+#[tokio::test]
+async fn an_execution_of_a_few_pages_leaves_the_rest_to_the_next() {
+    let leaves = (0..5).map(|n| leaf(n * 100..(n + 1) * 100, Some(n + 1))).collect();
+    let world = World::new(leaves).await;
+    let bounded = |pages| Assignment { pages_max: Some(pages), ..world.assignment("1") };
+    let execute = async |given| steps::execute(given, &CancellationToken::new(), &|| false).await;
+
+    let Ended::More(at) = execute(bounded(0)).await else { panic!("it only looks") };
+    assert_eq!((at.pages, &at.pointer, at.page_size), (0, &Value::Null, 100));
+    assert!(world.opened().is_empty());
+
+    let (listener, heard) = tokio::sync::watch::channel(Progress::default());
+    let given = Assignment { progress: Some(listener), page_size: Some(60), ..bounded(2) };
+    let Ended::More(at) = execute(given).await else { panic!("three pages are left") };
+    assert_eq!((at.pages, at.counts, at.page_size), (2, counts(200, 0, 0), 60));
+    assert_eq!((&at.pointer, at.cursor_version), (&Value::from(2), 2));
+    assert_eq!(*heard.borrow(), *at);
+    assert_eq!(world.run("1").await.outcome, None);
+
+    let other = world.execute("2").await;
+    assert!(waits(&other, "RUN_HELD"), "{other:?}");
+    assert!(matches!(execute(bounded(2)).await, Ended::More(at) if at.pages == 4));
+    assert!(succeeded(&execute(bounded(2)).await));
+    assert_eq!(world.opened(), [Value::Null, 2.into(), 4.into()]);
+    let run = world.run("1").await;
+    assert_eq!((run.pages, run.counts, world.rows()), (5, counts(500, 0, 0), 500));
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_between_two_executions_ends_there() {
+    let leaves = (0..3).map(|n| leaf(n * 100..(n + 1) * 100, Some(n + 1))).collect();
+    let world = World::new(leaves).await;
+    let bounded = || Assignment { pages_max: Some(1), ..world.assignment("1") };
+    let execute = async |given| steps::execute(given, &CancellationToken::new(), &|| false).await;
+    assert!(matches!(execute(bounded()).await, Ended::More(_)));
+    assert!(world.store.run_cancel(&RunId("1".to_owned())).await.unwrap());
+    let ended = execute(bounded()).await;
+    assert!(matches!(&ended, Ended::Finished(run) if run.outcome == Some(Outcome::Cancelled)), "{ended:?}");
+    assert_eq!((world.rows(), world.cursor().await.unwrap()["source_pointer"].as_u64()), (100, Some(1)));
 }

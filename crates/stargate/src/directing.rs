@@ -26,13 +26,11 @@ use stargate_queue::{JobId, NewJob, Profile, State};
 
 use self::view::RunView;
 use crate::config::Settings;
-use crate::config::directives::{Destination, OutboxPlan, limit_key};
+use crate::config::directives::{Destination, Engine, OutboxPlan, limit_key};
 use crate::failure::{Failure as Failed, Result, chain};
 
 /// The kind of a run's job.
 pub(crate) const KIND: &str = "directive:run";
-/// What runs on the queue are called.
-pub(crate) const ENGINE: &str = "embedded";
 /// There is no such directive.
 const DIRECTIVE_MISSING: &str = "DIRECTIVE_MISSING";
 /// The directive's file is wrong.
@@ -169,7 +167,8 @@ impl Runner {
         &self,
         directive: Directive,
         run: RunId,
-        attempt: u16,
+        engine: Engine,
+        attempt: u32,
     ) -> Result<Assignment, Trouble> {
         let mapping = directive.mapping().map_err(|problem| invalid(&[problem]))?;
         Ok(Assignment {
@@ -179,12 +178,15 @@ impl Runner {
             store: Arc::clone(&self.store),
             sources: Arc::clone(&self.sources),
             run,
-            engine: ENGINE,
+            engine: engine.as_str(),
             worker: self.worker.clone(),
-            attempt: u32::from(attempt),
+            attempt,
             tasks: self.tasks.clone(),
             watch: signal_at::of_environment(),
-            is_last_try: attempt >= ATTEMPTS_MAX,
+            is_last_try: engine == Engine::Embedded && attempt >= u32::from(ATTEMPTS_MAX),
+            pages_max: None,
+            page_size: None,
+            progress: None,
         })
     }
 
@@ -192,7 +194,9 @@ impl Runner {
     /// goes on with them, and their leases would only be in the way.
     async fn end_orphans(&self, context: &Context, directive: &str, ours: &RunId) {
         let Ok(runs) = self.store.runs(Some(directive), None, ORPHANS_MAX).await else { return };
-        for run in runs.iter().filter(|run| run.outcome.is_none() && run.id != *ours && run.engine == ENGINE)
+        for run in runs
+            .iter()
+            .filter(|run| run.outcome.is_none() && run.id != *ours && run.engine == Engine::Embedded.as_str())
         {
             let Ok(job) = run.id.0.parse::<JobId>() else { continue };
             let end = match context.store().job(job).await {
@@ -244,7 +248,9 @@ impl Handler for Runner {
             found => found,
         };
         self.end_orphans(&context, &payload.directive, &run).await;
-        let assignment = found.and_then(|found| self.assignment(found, run.clone(), context.attempt()));
+        let assignment = found.and_then(|found| {
+            self.assignment(found, run.clone(), Engine::Embedded, u32::from(context.attempt()))
+        });
         let assignment = match assignment {
             Ok(assignment) => assignment,
             Err(trouble) => return Err(self.without_directive(&run, trouble).await),
@@ -271,7 +277,7 @@ fn wait_or_fail(ended: Ended) -> Failure {
     match ended {
         Ended::Wait { after, trouble } => failure(trouble, Some(after)),
         Ended::Failed(trouble) => failure(trouble, None),
-        Ended::Finished(_) | Ended::Stopped => {
+        Ended::Finished(_) | Ended::Stopped | Ended::More(_) => {
             Failure::transient("the execution was told to stop").with_retry_after(Duration::ZERO)
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
+use stargate_directive::doc::Doc;
 pub(crate) use stargate_directive::item::FIXED_COLUMNS;
 use stargate_directive::item::{Batch, Column, ColumnType, Hash, Item, Persisted, Rows, Table, Value};
 use stargate_directive::kv::{Expected, Key, Purpose, Put, PutAnswer};
@@ -63,7 +64,7 @@ pub(crate) fn record_hash(record: &RawValue) -> String {
 /// A hash that does not depend on white space and the order of keys; that of the text if it cannot be read, as numbers
 /// out of range cannot.
 fn record_bytes(json: &RawValue) -> Hash {
-    match serde_json::from_str::<serde_json::Value>(json.get()) {
+    match serde_json::from_str::<Doc<'_>>(json.get()) {
         Ok(value) => canonical::hash([Some(&value)]),
         Err(_) => Sha256::digest(json.get()).into(),
     }
@@ -73,7 +74,12 @@ fn record_bytes(json: &RawValue) -> Hash {
 pub(crate) fn hex(hash: &Hash) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = String::with_capacity(2 * hash.len());
+    for byte in hash {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// Who has the lease, as kept under its key.

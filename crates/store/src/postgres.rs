@@ -38,6 +38,7 @@ mod rows;
 mod schedule;
 mod settle;
 pub(crate) mod sink;
+pub(crate) mod sink_copy;
 pub(crate) mod sink_rows;
 mod tls;
 mod token;
@@ -133,6 +134,7 @@ struct Inner {
     directives: Lines,
     /// Tables that directives write to.
     sinks: sink::Sinks,
+    expectations: sink_copy::Expectations,
     /// For what takes long and that nobody waits for.
     spare: Line,
     lanes: lanes::Lanes,
@@ -184,6 +186,7 @@ impl Postgres {
             readers: Lines::new(&connector, READERS),
             directives: Lines::new(&steady, DIRECTIVES),
             sinks: sink::Sinks::default(),
+            expectations: sink_copy::Expectations::default(),
             spare: line(),
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),

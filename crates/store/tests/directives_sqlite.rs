@@ -35,7 +35,7 @@ impl Opened {
     /// A batch of one item without mapped columns.
     fn write_to(&self, table: &str) -> Batch {
         let item = Item { columns: Vec::new(), ..item("1", "a") };
-        let rows = Rows::Here { table: table_of(table, &[]), items: vec![item], topic: None };
+        let rows = Rows::Here { table: table_of(table, &[]), items: vec![item].into(), topic: None };
         Batch { rows, ..batch(&self.lease, "b1", Vec::new(), Advance::Still) }
     }
 
@@ -59,7 +59,7 @@ async fn times_are_texts_that_people_read_and_that_sort() {
     ];
     let rows = Rows::Here {
         table: table_of("things", &[("seen", ColumnType::Timestamp)]),
-        items: given,
+        items: given.into(),
         topic: None,
     };
     o.store.persist(Batch { rows, ..o.write_to("things") }).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_column_that_somebody_took_away_comes_back_and_a_fixed_one_is_missed()
     let o = open().await;
     let table = table_of("things", &[("title", ColumnType::Text), ("size", ColumnType::Integer)]);
     let given = |request: &str, title| {
-        let rows = Rows::Here { table: table.clone(), items: vec![item("1", title)], topic: None };
+        let rows = Rows::Here { table: table.clone(), items: vec![item("1", title)].into(), topic: None };
         Batch { rows, ..batch(&o.lease, request, Vec::new(), Advance::Still) }
     };
     o.store.persist(given("b1", "a")).await.unwrap();

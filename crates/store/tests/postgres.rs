@@ -5,6 +5,8 @@
 
 #[path = "postgres/blackhole.rs"]
 mod blackhole;
+#[path = "postgres/copies.rs"]
+mod copies;
 #[path = "postgres/directives.rs"]
 mod directives;
 #[path = "postgres/leadership.rs"]

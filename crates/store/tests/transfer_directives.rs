@@ -84,7 +84,7 @@ fn typed_items() -> Vec<Item> {
 /// Two runs, one that ended and one under way, with one of everything.
 async fn fill(from: &Sqlite, clock: &ManualClock) -> (Lease, Batch) {
     let ended = begin(from, "r0", "pulls").await;
-    let rows = Rows::Here { table: typed(), items: typed_items(), topic: None };
+    let rows = Rows::Here { table: typed(), items: typed_items().into(), topic: None };
     let first = Batch { rows, ..batch(&ended, "b1", Vec::new(), page(Expected::Absent, 2)) };
     from.persist(first).await.unwrap();
     from.run_end(&ended, End { outcome: Outcome::Failed, error: Some("é".to_owned()) }).await.unwrap();
@@ -153,7 +153,7 @@ async fn directives_are_moved_with_their_tables() {
     assert_eq!(p.to.persist(again).await.unwrap().counts, counts(1, 0, many, 0), "every hash arrived");
     assert!(newest.0 < i64::from(MANY) + 1);
     let next = begin(&p.to, "r2", "pulls").await;
-    let rows = Rows::Here { table: typed(), items: typed_items(), topic: None };
+    let rows = Rows::Here { table: typed(), items: typed_items().into(), topic: None };
     let same = Batch { rows, ..batch(&next, "b1", Vec::new(), page(Expected::Version(1), 2)) };
     assert_eq!(p.to.persist(same).await.unwrap().counts, counts(0, 0, 2, 0));
     let stored = p.to.kv_put(put(&key("gone"), Some(json!(2)), Expected::Absent, "q3")).await.unwrap();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit};
 use serde_json::{Value as JsonValue, json};
 use stargate_base::Epoch;
+use stargate_directive::doc::Doc;
 use stargate_directive::item::{Column, ColumnType, Item, Reject, Rows, Table, Value};
 use stargate_directive::kv::{Entry, Expected, Key, Keys, Purpose, Put, PutAnswer};
 use stargate_directive::metrics::KV_CONFLICTS;
@@ -327,7 +328,7 @@ pub fn item(entity: &str, title: &str) -> Item {
     let body = json!({ "id": entity, "title": title });
     Item {
         entity_id: entity.to_owned(),
-        hash: canonical::hash([Some(&body)]),
+        hash: canonical::hash([Some(&Doc::from(&body))]),
         body: raw(&body),
         columns: vec![Value::Text(title.to_owned()), Value::Integer(title.len().try_into().unwrap())],
     }
@@ -369,7 +370,7 @@ pub fn batch(lease: &Lease, request: &str, items: Vec<Item>, advance: Advance) -
     Batch {
         lease: lease.clone(),
         request_id: request.to_owned(),
-        rows: Rows::Here { table: table(), items, topic: Some(TOPIC.into()) },
+        rows: Rows::Here { table: table(), items: Arc::new(items), topic: Some(TOPIC.into()) },
         rejects: Vec::new(),
         resolves: Vec::new(),
         replayed: false,

@@ -141,10 +141,12 @@ fn places(raw: &raw::Directive, text: &str) -> Places {
     }
 }
 
-/// The variables that a text names. What stands in a comment counts too; that harms nobody.
+/// The variables that a text names, but for lines that are comments.
 fn variables(text: &str) -> BTreeMap<String, Place> {
+    let is_comment =
+        |at: usize| text[..at].lines().last().is_some_and(|line| line.trim_start().starts_with('#'));
     let mut found = BTreeMap::new();
-    for (at, reference) in text.match_indices("${env:") {
+    for (at, reference) in text.match_indices("${env:").filter(|(at, _)| !is_comment(*at)) {
         let name = text[at + reference.len()..].split('}').next().unwrap_or_default();
         if Secretive::parse(&format!("{reference}{name}}}")).is_ok() {
             found.entry(name.to_owned()).or_insert_with(|| Place::of(text, at));

@@ -29,7 +29,7 @@ pub async fn retry_quarantined(given: Assignment, only: &[QuarantineId]) -> Resu
     let mut execution = match acquire_context(given).await {
         Ok(execution) => execution,
         Err(Ended::Failed(trouble) | Ended::Wait { trouble, .. }) => return Err(trouble),
-        Err(other @ (Ended::Finished(_) | Ended::Stopped)) => {
+        Err(other @ (Ended::Finished(_) | Ended::Stopped | Ended::More(_))) => {
             return Err(Trouble::new(ErrorClass::Fatal, super::RUN_HELD, format!("{other:?}")));
         }
     };

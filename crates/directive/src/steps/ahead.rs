@@ -23,8 +23,9 @@ use crate::transform::Mapping;
 const PART_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Up to so many pages in hand each is written by itself. Who asks for more wants speed, and gets larger transactions.
 const CHECKPOINTS_EACH_PAGE: usize = 2;
-/// Rows that are written together at most, if several pages are.
+/// Rows that are written together at most, if several pages are, and what they take.
 const GROUP_ROWS_MAX: usize = 4000;
+const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Memory is counted in units of this size.
 const ROOM_UNIT: usize = 1024;
 
@@ -66,15 +67,13 @@ impl Piece {
             && next.is_from_mark
             && !next.replayed
             && rows <= GROUP_ROWS_MAX
-            && self.part.bytes + next.part.bytes <= PART_BYTES_MAX
+            && self.part.bytes + next.part.bytes <= GROUP_BYTES_MAX
             && next.part.is_apart_from(&self.part)
     }
 
     /// Takes the next page in.
     fn take(&mut self, next: Self) {
-        self.part.items.extend(next.part.items);
-        self.part.rejects.extend(next.part.rejects);
-        self.part.bytes += next.part.bytes;
+        self.part.extend(next.part);
         self.accounted += next.accounted;
         self.checksum = next.checksum;
         self.page = next.page;

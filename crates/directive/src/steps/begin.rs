@@ -54,6 +54,7 @@ pub(super) async fn acquire_context(given: Assignment) -> Result<Execution, Ende
                 table,
                 position,
                 batches: 0,
+                pages: 0,
                 sink: None,
             })
         }

@@ -65,7 +65,7 @@ impl Execution {
         say!(WARN, self.who, cursor, error_class = %trouble.class, code = trouble.code, error = trouble.message,
             attempt = failures.transient.max(failures.conflict), delay_ms = millis(after), "retrying");
         self.heart.say(|beat| {
-            let mut pace = Pace::resumed(self.given.directive.page_size, beat.page_size);
+            let mut pace = Pace::resumed(self.page_size_max(), beat.page_size);
             if trouble.limited {
                 pace.limited();
                 beat.page_size = Some(pace.size());
@@ -88,6 +88,17 @@ impl Execution {
             }
         }
         Ended::Wait { after, trouble }
+    }
+
+    /// The run goes on with another execution of it: what this one knows of it is kept, and its lease lasts until then.
+    pub(super) async fn leave(self) -> Ended {
+        let lease_for = self.given.directive.heartbeat * BEATS_PER_LEASE;
+        match self.heart.beat_for(lease_for).await {
+            Ok(Standing::Held) => Ended::More(Box::new(self.progress())),
+            Ok(Standing::CancelAsked) => self.finalize(Outcome::Cancelled, None).await,
+            Ok(Standing::Lost) => self.lost(),
+            Err(error) => self.after(error.into()).await,
+        }
     }
 
     /// What was read does not hold together: the next execution begins at the source's beginning.

@@ -36,8 +36,8 @@ impl Execution {
         }
         let advance = self.advance(accounted, checksum, pages, end.as_ref());
         let is_last = matches!(advance, Advance::Page { is_last: true, .. });
-        let cursor = match &advance {
-            Advance::Page { cursor, .. } => Some(cursor.clone()),
+        let moved = match &advance {
+            Advance::Page { cursor, pages, .. } => Some((cursor.clone(), *pages)),
             Advance::Part(_) | Advance::Still => None,
         };
         self.log_rejects(&part.rejects);
@@ -60,10 +60,11 @@ impl Execution {
         reached(self.given.watch.as_deref(), Step::Persist);
         let written = self.write(batch).await?;
         reached(self.given.watch.as_deref(), Step::AdvanceCursor);
-        self.wrote(page, &written, cursor, accounted);
+        self.wrote(page, &written, moved, accounted);
         if let Some(end) = end {
             self.heart.say(|beat| beat.page_size = Some(end.page_size));
         }
+        self.tell_progress();
         self.forget_failures(accounted).await;
         Ok(is_last)
     }
@@ -109,7 +110,7 @@ impl Execution {
         let directive = &self.given.directive;
         let Some(sink) = &self.sink else {
             let topic = directive.sink.outbox.as_deref().map(Arc::from);
-            let rows = Rows::Here { table: self.table.clone(), items: part.items, topic };
+            let rows = Rows::Here { table: self.table.clone(), items: Arc::new(part.items), topic };
             return Ok((rows, part.rejects));
         };
         let owner = Owner {
@@ -161,10 +162,11 @@ impl Execution {
         }
     }
 
-    fn wrote(&mut self, page: u64, written: &Persisted, cursor: Option<Cursor>, accounted: u64) {
+    fn wrote(&mut self, page: u64, written: &Persisted, moved: Option<(Cursor, u32)>, accounted: u64) {
         let Persisted { counts, cursor_version, cancel_asked, .. } = *written;
         let Counts { created, updated, unchanged, failed } = counts;
         metrics::batch(&self.who.directive, counts);
+        self.run.counts += counts;
         say!(
             INFO,
             self.who,
@@ -188,8 +190,10 @@ impl Execution {
                 "not written, because their hash is the same"
             );
         }
-        match cursor {
-            Some(cursor) => {
+        match moved {
+            Some((cursor, pages)) => {
+                self.run.pages += u64::from(pages);
+                self.pages += u64::from(pages);
                 say!(
                     INFO,
                     self.who,

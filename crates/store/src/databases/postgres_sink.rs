@@ -122,9 +122,9 @@ async fn raise_fence(s: &mut Session<'_>, owner: &Owner, fence: i64) -> Result<(
 /// How many items are not there with their hash: what was written is not only believed.
 async fn differing(s: &mut Session<'_>, owner: &Owner, table: &Table, items: &[Item]) -> Result<usize> {
     let texts = sink_rows::Texts::of(table);
-    let entities = sink_rows::Entities::of(items);
-    let found = s.rows_together(OPERATION, &[texts.find(owner, &entities)]).await?;
-    Ok(sink_rows::changes(items, found.first().map_or(&[], Vec::as_slice)).len())
+    let sought = sink_rows::Sought::of(items);
+    let found = s.rows_together(OPERATION, &[texts.find(owner, &sought)]).await?;
+    Ok(found.first().map_or(0, Vec::len))
 }
 
 #[async_trait]

@@ -4,6 +4,7 @@
 //! server connection. Prepared statements are kept for each connection; where a pooler loses them, statements are sent
 //! whole from then on.
 
+mod copy;
 mod together;
 
 use std::collections::HashMap;

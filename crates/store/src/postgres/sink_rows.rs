@@ -1,7 +1,5 @@
 //! Rows of sinks: what is there is compared with what came, and only what differs is sent.
 
-use std::collections::HashMap;
-
 use jiff::Timestamp;
 use stargate_directive::item::{ColumnType, Value};
 use stargate_directive::source::Owner;
@@ -29,8 +27,9 @@ const OPERATION: &str = "write to the sink's table";
 pub(crate) struct Texts {
     find: String,
     put: String,
-    /// The same for rows of which all are new.
-    add: String,
+    moment: String,
+    /// For rows of which all are new.
+    pub(super) copy: String,
 }
 
 impl Texts {
@@ -38,17 +37,23 @@ impl Texts {
     pub(crate) fn of(table: &Table) -> Self {
         let name = full_name(table);
         let find = fill(template!("postgres_find"), &[("table", &name)]);
-        let (put, add) = writing(&name, table);
-        Self { find, put, add }
+        let [put, moment, copy] = writing(&name, table);
+        Self { find, put, moment, copy }
     }
 
-    /// Asks which of these entities are there.
-    pub(crate) fn find<'a>(&'a self, owner: &'a Owner, entities: &'a Entities<'a>) -> Ask<'a> {
+    /// Asks for the time, and for the types of the table's columns.
+    pub(crate) fn moment<'a>(&'a self, now: &'a Option<Timestamp>) -> Ask<'a> {
+        Ask::new(&self.moment, [(now as _, Type::TIMESTAMPTZ)])
+    }
+
+    /// Asks which of these items are new or differ.
+    pub(crate) fn find<'a>(&'a self, owner: &'a Owner, sought: &'a Sought<'a>) -> Ask<'a> {
         let params = [
             (&owner.tenant as _, Type::TEXT),
             (&owner.project as _, Type::TEXT),
             (&owner.directive as _, Type::TEXT),
-            (&entities.0 as _, Type::TEXT_ARRAY),
+            (&sought.keys as _, Type::TEXT_ARRAY),
+            (&sought.hashes as _, Type::TEXT_ARRAY),
         ];
         Ask::new(&self.find, params)
     }
@@ -70,16 +75,13 @@ impl Texts {
             (&chunk.bodies as _, Type::TEXT_ARRAY),
         ];
         params.extend(chunk.columns.iter().map(Values::param));
-        // If somebody adds such a row meanwhile, its key is there twice, and the batch is tried again.
-        let text = if chunk.new == chunk.keys.len() { &self.add } else { &self.put };
-        Ask::new(text, params)
+        Ask::new(&self.put, params)
     }
 }
 
-/// The statements that write: changed rows or new ones, and only new ones.
-fn writing(name: &str, table: &Table) -> (String, String) {
-    let (mut columns, mut values, mut arrays, mut names, mut sets) =
-        (String::new(), String::new(), String::new(), String::new(), String::new());
+/// The statement that writes rows, the one that comes before a copy, and the copy.
+fn writing(name: &str, table: &Table) -> [String; 3] {
+    let [mut columns, mut values, mut arrays, mut names, mut sets, mut theirs] = [const { String::new() }; 6];
     for (n, column) in table.columns.iter().enumerate() {
         let (number, column_name) = (n + PARAMS_FIXED + 1, quoted(&column.name));
         // JSON travels as text.
@@ -92,6 +94,7 @@ fn writing(name: &str, table: &Table) -> (String, String) {
             ColumnType::Json => ("text", "::jsonb"),
         };
         columns.push_str(&format!(", {column_name}"));
+        theirs.push_str(&format!(", t.{column_name}"));
         values.push_str(&format!(", n.c{n}{cast}"));
         arrays.push_str(&format!(", ${number}::{array}[]"));
         names.push_str(&format!(", c{n}"));
@@ -104,18 +107,49 @@ fn writing(name: &str, table: &Table) -> (String, String) {
         ("arrays", &arrays),
         ("names", &names),
         ("sets", &sets),
+        ("theirs", &theirs),
     ];
-    (fill(template!("postgres_put"), &parts), fill(template!("postgres_add"), &parts))
+    [template!("postgres_put"), template!("postgres_moment"), template!("postgres_copy")]
+        .map(|text| fill(text, &parts))
 }
 
-/// The entities of items, as statements take them.
+/// Items as they are looked for.
 #[derive(Debug)]
-pub(crate) struct Entities<'i>(Vec<&'i str>);
+pub(crate) struct Sought<'i> {
+    items: &'i [Item],
+    keys: Vec<&'i str>,
+    hashes: Vec<String>,
+}
 
-impl<'i> Entities<'i> {
-    /// Those of items.
+impl<'i> Sought<'i> {
+    /// These items.
     pub(crate) fn of(items: &'i [Item]) -> Self {
-        Self(items.iter().map(|item| item.entity_id.as_str()).collect())
+        Self {
+            items,
+            keys: items.iter().map(|item| item.entity_id.as_str()).collect(),
+            hashes: items.iter().map(|item| hex(&item.hash)).collect(),
+        }
+    }
+
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// What [`Texts::find`] answered.
+    pub(crate) fn differing(&self, rows: &[Row]) -> Vec<Change<'_>> {
+        rows.iter().filter_map(|row| self.change(row.get(0), row.get(1))).collect()
+    }
+
+    /// All of them, if none is there.
+    pub(crate) fn all_new(&self) -> Vec<Change<'_>> {
+        (1..).map_while(|place| self.change(place, None)).collect()
+    }
+
+    fn change(&self, place: i64, version: Option<i64>) -> Option<Change<'_>> {
+        let n = usize::try_from(place).ok()?.checked_sub(1)?;
+        let version = version.map_or(1, |version| version + 1);
+        Some(Change { item: self.items.get(n)?, hash: self.hashes.get(n)?, version })
     }
 }
 
@@ -123,7 +157,7 @@ impl<'i> Entities<'i> {
 #[derive(Debug)]
 pub(crate) struct Change<'i> {
     pub(crate) item: &'i Item,
-    hash: String,
+    pub(super) hash: &'i str,
     /// The row's version afterwards.
     pub(crate) version: i64,
 }
@@ -133,21 +167,6 @@ impl Change<'_> {
     pub(crate) fn is_new(&self) -> bool {
         self.version == 1
     }
-}
-
-/// The items that differ from the rows that [`Texts::find`] found.
-pub(crate) fn changes<'i>(items: &'i [Item], rows: &[Row]) -> Vec<Change<'i>> {
-    let found: HashMap<&str, &Row> = rows.iter().map(|row| (row.get(0), row)).collect();
-    let change = |item: &'i Item| {
-        let hash = hex(&item.hash);
-        let version = match found.get(item.entity_id.as_str()) {
-            None => 1,
-            Some(row) if row.get::<_, &str>(1) == hash => return None,
-            Some(row) => row.get::<_, i64>(2) + 1,
-        };
-        Some(Change { item, hash, version })
-    };
-    items.iter().filter_map(change).collect()
 }
 
 /// What became of items if these changed.
@@ -195,7 +214,7 @@ impl<'a> Chunk<'a> {
     pub(crate) fn of(table: &Table, changes: &'a [Change<'_>]) -> Self {
         Self {
             keys: changes.iter().map(|change| change.item.entity_id.as_str()).collect(),
-            hashes: changes.iter().map(|change| change.hash.as_str()).collect(),
+            hashes: changes.iter().map(|change| change.hash).collect(),
             bodies: changes.iter().map(|change| change.item.body.get()).collect(),
             columns: (0..table.columns.len())
                 .map(|n| Values::of(table.columns[n].kind, n, changes))
@@ -266,9 +285,9 @@ pub(crate) async fn upsert(
     items: &[Item],
 ) -> Result<Counts> {
     let texts = Texts::of(table);
-    let entities = Entities::of(items);
-    let found = s.rows_together(OPERATION, &[texts.find(owner, &entities)]).await?;
-    let changes = changes(items, found.first().map_or(&[], Vec::as_slice));
+    let sought = Sought::of(items);
+    let found = s.rows_together(OPERATION, &[texts.find(owner, &sought)]).await?;
+    let changes = sought.differing(found.first().map_or(&[], Vec::as_slice));
     for chunk in chunks(&changes) {
         let chunk = Chunk::of(table, chunk);
         let written = s.rows_together(OPERATION, &[texts.put(&now, owner, &chunk)]).await?;
@@ -287,7 +306,8 @@ mod tests {
     }
 
     fn sizes(items: &[Item]) -> Vec<usize> {
-        let changes = changes(items, &[]);
+        let sought = Sought::of(items);
+        let changes = sought.all_new();
         assert_eq!(counts(items.len(), &changes).created, items.len() as u64);
         chunks(&changes).iter().map(|chunk| chunk.len()).collect()
     }

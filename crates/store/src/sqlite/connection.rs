@@ -24,7 +24,7 @@ pub(super) fn writing(path: &Path) -> Step<Connection> {
     // A checkpoint syncs the database file; a longer log makes that rarer.
     connection.pragma_update(None, "wal_autocheckpoint", 8000)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    connection.pragma_update(None, "cache_size", -(64 << 10))?;
+    connection.pragma_update(None, "cache_size", -(32 << 10))?;
     Ok(connection)
 }
 

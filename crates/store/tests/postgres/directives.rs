@@ -21,14 +21,14 @@ use crate::{PATIENCE, connect, database};
 
 const ABSENT: Expected = Expected::Absent;
 
-async fn begin(store: &Postgres, id: &str) -> Lease {
+pub(crate) async fn begin(store: &Postgres, id: &str) -> Lease {
     match store.run_begin(new_run(id)).await.unwrap() {
         Begin::Begun { lease, .. } => lease,
         held @ Begin::Held { .. } => panic!("{held:?}"),
     }
 }
 
-async fn number(client: &Client, sql: &str) -> i64 {
+pub(crate) async fn number(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
@@ -38,7 +38,7 @@ fn page_of(lease: &Lease, number: u32, expected: Expected) -> Batch {
     batch(lease, &format!("b{number}"), rows, page(expected, u64::from(number + 1) * 10))
 }
 
-fn next(written: &Persisted) -> Expected {
+pub(crate) fn next(written: &Persisted) -> Expected {
     written.cursor_version.map_or(ABSENT, Expected::Version)
 }
 
@@ -302,11 +302,12 @@ async fn hashes_are_found_by_the_key_however_large_the_table_is() {
     let script = "insert into public.items (tenant_id, project_id, directive, entity_id, hash, version, body, created_at, updated_at)
         select 'acme', 'core', 'd' || n % 7, n, repeat('0', 64), 1, '{}', now(), now() from generate_series(1, 20000) n;
         set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off;
-        prepare look (text, text, text, text[]) as
-        select t.entity_id, t.hash, t.version from unnest($4) k (entity_id)
-         cross join lateral (select entity_id, hash, version from public.items t
+        prepare look (text, text, text, text[], text[]) as
+        select k.place, t.version from unnest($4, $5) with ordinality k (entity_id, hash, place)
+          left join lateral (select hash, version from public.items t
                               where t.tenant_id = $1 and t.project_id = $2 and t.directive = $3
-                                and t.entity_id = k.entity_id offset 0) t";
+                                and t.entity_id = k.entity_id offset 0) t on true
+         where t.hash is distinct from k.hash";
     client.batch_execute(script).await.unwrap();
     for analyzed in [false, true] {
         if analyzed {
@@ -314,8 +315,9 @@ async fn hashes_are_found_by_the_key_however_large_the_table_is() {
         }
         let entities: Vec<String> = (0..500).map(|n| (7 * n + 1).to_string()).collect();
         let explain = format!(
-            "explain (analyze, costs off, timing off, summary off) execute look('acme', 'core', 'd1', '{{{}}}')",
-            entities.join(",")
+            "explain (analyze, costs off, timing off, summary off) execute look('acme', 'core', 'd1', '{{{}}}', '{{{}}}')",
+            entities.join(","),
+            vec!["x"; entities.len()].join(",")
         );
         let plan: Vec<String> =
             client.query(&explain, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
@@ -323,7 +325,7 @@ async fn hashes_are_found_by_the_key_however_large_the_table_is() {
         println!("{plan}");
         assert!(plan.contains("using items_pkey") || plan.contains("on items_pkey"), "{plan}");
         assert!(plan.contains("(entity_id = k.entity_id)"), "{plan}");
-        assert!(!plan.contains("Filter"), "{plan}");
+        assert!(!plan.contains("Rows Removed"), "{plan}");
     }
     // The store's own statement reads no whole table either.
     close(&client, store).await;

@@ -16,7 +16,7 @@ fn at(version: u64) -> Expected {
 }
 
 fn into(table: &Arc<Table>, lease: &Lease, request: &str, items: Vec<Item>, expected: Expected) -> Batch {
-    let rows = Rows::Here { table: Arc::clone(table), items, topic: None };
+    let rows = Rows::Here { table: Arc::clone(table), items: Arc::new(items), topic: None };
     Batch { rows, ..batch(lease, request, Vec::new(), page(expected, 1)) }
 }
 

@@ -53,7 +53,7 @@ impl Directive {
         };
         let rows = Rows::Here {
             table: Arc::new(Table { name: "items".into(), columns: Vec::new() }),
-            items: entities.iter().map(item).collect(),
+            items: Arc::new(entities.iter().map(item).collect()),
             topic: Some(TOPIC.into()),
         };
         let batch = Batch {

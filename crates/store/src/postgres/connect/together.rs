@@ -106,18 +106,26 @@ impl Open {
     async fn prepared(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Option<Statement>>, tokio_postgres::Error> {
         let mut prepared = Vec::with_capacity(asks.len());
         for ask in asks {
-            if let Some(statement) = self.texts.get(ask.sql) {
-                prepared.push(Some(statement.clone()));
-                continue;
-            }
             let types: Vec<Type> = ask.params.iter().map(|(_, kind)| kind.clone()).collect();
-            let statement = self.client.prepare_typed(ask.sql, &types).await?;
-            if self.texts.len() >= TEXTS_MAX {
-                self.texts.clear();
-            }
-            self.texts.insert(ask.sql.to_owned(), statement.clone());
-            prepared.push(Some(statement));
+            prepared.push(Some(self.prepared_one(ask.sql, &types).await?));
         }
         Ok(prepared)
+    }
+
+    /// A statement, prepared if it is not yet.
+    pub(super) async fn prepared_one(
+        &mut self,
+        sql: &str,
+        types: &[Type],
+    ) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(statement) = self.texts.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare_typed(sql, types).await?;
+        if self.texts.len() >= TEXTS_MAX {
+            self.texts.clear();
+        }
+        self.texts.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
     }
 }

@@ -7,7 +7,8 @@
 //!   commit ────────────────────────────────────────────────────────────────────▶ one round trip
 //! ```
 //!
-//! Rejects, and bodies of more than a few megabytes, take more.
+//! Rejects, many changed rows and large ones take more. If all rows are new they are copied, in a round trip of their own,
+//! and those of a run that has brought nothing but new rows are not looked for first.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use stargate_base::Epoch;
 use stargate_directive::kv::Keys;
 use stargate_directive::source::Owner;
-use stargate_directive::{Advance, Batch, Counts, Item, Key, Persisted, Rows, Table};
+use stargate_directive::{Advance, Batch, Counts, Key, Persisted, Rows, Table};
 use stargate_queue::{Error, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -24,7 +25,8 @@ use super::super::connect::{Ask, Session};
 use super::super::enqueue::finish;
 use super::super::error::{again, code};
 use super::super::sink::{self, Registry};
-use super::super::sink_rows::{self, Change, Chunk, Entities, Texts};
+use super::super::sink_copy::{self, Expecting, Moment};
+use super::super::sink_rows::{self, Change, Chunk, Sought, Texts};
 use super::super::{Inner, leadership};
 use super::note::{Announced, Note, Progress};
 use super::quarantine::{self, Resolved};
@@ -48,6 +50,9 @@ pub(super) async fn persist(inner: &Inner, guard: Option<Epoch>, batch: &Batch) 
     loop {
         tries += 1;
         let result = persist_once(inner, guard, batch).await;
+        if result.as_ref().is_err_and(|error| inner.expectations.failed(&batch.lease, error)) {
+            continue;
+        }
         let is_changed = result.as_ref().is_err_and(|e| code(e).is_some_and(|c| TABLE_CHANGED.contains(&c)));
         if let (true, false, Rows::Here { table, .. }) = (is_changed, is_looked_at, &batch.rows) {
             inner.sinks.forget(table);
@@ -62,17 +67,23 @@ async fn persist_once(inner: &Inner, guard: Option<Epoch>, batch: &Batch) -> Res
     let mut s = inner.directives.session().await?;
     let sink = match &batch.rows {
         Rows::Here { table, items, .. } => {
-            Some(Target { texts: known_table(inner, &mut s, guard, table).await?, table, items })
+            let texts = known_table(inner, &mut s, guard, table).await?;
+            Some(Target { texts, table, sought: Sought::of(items) })
         }
         Rows::Elsewhere { .. } => None,
     };
     let now = inner.clock.for_statement();
-    let result = Writing { batch, now, sink }.run(&mut s, guard).await;
+    let expecting = inner.expectations.of(&batch.lease);
+    let result = Writing { batch, now, sink, expecting }.run(&mut s, guard).await;
     let result = match &batch.rows {
         Rows::Here { table, .. } => result.map_err(|error| sink::of_row(error, table, Some(OWN_SCHEMA))),
         Rows::Elsewhere { .. } => result,
     };
-    finish(&mut s, result).await
+    let written = finish(&mut s, result).await?;
+    if let Rows::Here { items, .. } = &batch.rows {
+        inner.expectations.wrote(&batch.lease, items.len(), written.counts.created);
+    }
+    Ok(written)
 }
 
 /// The statements of a table, which is made or widened first if need be. That stays even if the batch does not.
@@ -95,7 +106,7 @@ async fn known_table(
 struct Target<'b> {
     texts: Arc<Texts>,
     table: &'b Table,
-    items: &'b [Item],
+    sought: Sought<'b>,
 }
 
 /// A batch under way.
@@ -103,6 +114,7 @@ struct Writing<'b> {
     batch: &'b Batch,
     now: Option<Timestamp>,
     sink: Option<Target<'b>>,
+    expecting: Expecting,
 }
 
 /// What was found before anything is written.
@@ -116,13 +128,21 @@ struct Standing {
 struct Beyond {
     cursor: Last,
     partial: Last,
-    rows: Vec<Row>,
+    /// How a copy would find the table, if there are items.
+    moment: Option<Row>,
+    /// The items that are new or differ, if they were looked for.
+    differing: Option<Vec<Row>>,
 }
 
 impl Beyond {
     fn read(answers: &mut Vec<Vec<Row>>) -> Self {
-        let rows = if answers.len() > 2 { answers.remove(2) } else { Vec::new() };
-        Self { cursor: Last::read(answer(answers, 0)), partial: Last::read(answer(answers, 1)), rows }
+        let differing = (answers.len() > 3).then(|| answers.remove(3));
+        Self {
+            cursor: Last::read(answer(answers, 0)),
+            partial: Last::read(answer(answers, 1)),
+            moment: answers.get_mut(2).and_then(Vec::pop),
+            differing,
+        }
     }
 }
 
@@ -181,11 +201,10 @@ impl Writing<'_> {
         let lease_key = lease.key.as_str();
         let keys = guess.map(keys_of).transpose()?;
         let keys = keys.as_ref().map(|keys| (keys.cursor.as_str(), keys.partial.as_str()));
-        let entities = self.entities();
         let mut asks =
             vec![lock(&self.now, &lease_key), Ask::new(runs::LOCK, [(&lease.run.0 as _, Type::TEXT)])];
         if let (Some(owner), Some((cursor, partial))) = (guess, &keys) {
-            asks.extend(self.reads(owner, cursor, partial, &entities));
+            asks.extend(self.reads(owner, cursor, partial));
         }
         let mut answers = begin(s, guard, OPERATION, asks).await?;
         let mut beyond = answers.split_off(answers.len().min(2));
@@ -197,31 +216,42 @@ impl Writing<'_> {
     }
 
     async fn look_beyond(&self, s: &mut Session<'_>, owner: &Owner, keys: &Keys) -> Result<Beyond> {
-        let (cursor, partial, entities) = (keys.cursor.as_str(), keys.partial.as_str(), self.entities());
-        let asks = self.reads(owner, &cursor, &partial, &entities);
+        let (cursor, partial) = (keys.cursor.as_str(), keys.partial.as_str());
+        let asks = self.reads(owner, &cursor, &partial);
         Ok(Beyond::read(&mut s.rows_together(OPERATION, &asks).await?))
     }
 
-    fn entities(&self) -> Entities<'_> {
-        Entities::of(self.items())
-    }
-
-    fn items(&self) -> &[Item] {
-        self.sink.as_ref().map_or(&[], |sink| sink.items)
-    }
-
-    fn reads<'a>(
-        &'a self,
-        owner: &'a Owner,
-        cursor: &'a &'a str,
-        partial: &'a &'a str,
-        entities: &'a Entities<'a>,
-    ) -> Vec<Ask<'a>> {
+    fn reads<'a>(&'a self, owner: &'a Owner, cursor: &'a &'a str, partial: &'a &'a str) -> Vec<Ask<'a>> {
         let mut asks = vec![lock(&self.now, cursor), lock(&self.now, partial)];
-        if let Some(sink) = self.sink.as_ref().filter(|sink| !sink.items.is_empty()) {
-            asks.push(sink.texts.find(owner, entities));
+        if let Some(sink) = self.sink.as_ref().filter(|sink| sink.sought.len() > 0) {
+            asks.push(sink.texts.moment(&self.now));
+            if self.expecting.looks(sink.sought.len()) {
+                asks.push(sink.texts.find(owner, &sink.sought));
+            }
         }
         asks
+    }
+
+    /// The items that are new or differ. Without a look they count as new if they can be copied.
+    async fn changes(
+        &self,
+        s: &mut Session<'_>,
+        owner: &Owner,
+        beyond: &Beyond,
+        can_copy: bool,
+    ) -> Result<Vec<Change<'_>>> {
+        let Some(Target { sought, texts, .. }) = self.sink.as_ref().filter(|sink| sink.sought.len() > 0)
+        else {
+            return Ok(Vec::new());
+        };
+        Ok(match &beyond.differing {
+            Some(rows) => sought.differing(rows),
+            None if can_copy => sought.all_new(),
+            None => {
+                let found = s.rows_together(OPERATION, &[texts.find(owner, sought)]).await?;
+                sought.differing(answer(&found, 0))
+            }
+        })
     }
 
     /// Writes everything; what became of the records, and the cursor's version.
@@ -233,30 +263,26 @@ impl Writing<'_> {
         beyond: &Beyond,
     ) -> Result<(Counts, Option<i64>)> {
         let batch = self.batch;
-        let changes = sink_rows::changes(self.items(), &beyond.rows);
+        let moment = self.moment(beyond).filter(|_| s.can_copy());
+        let changes = self.changes(s, owner, beyond, moment.is_some()).await?;
         let mut counts = match &batch.rows {
             Rows::Here { items, .. } => sink_rows::counts(items.len(), &changes),
             Rows::Elsewhere { counts, .. } => *counts,
         };
         let mut chunks = sink_rows::chunks(&changes);
+        let is_copied = self.copy(s, owner, moment, &changes).await?;
         let last = chunks.pop();
         for chunk in chunks {
-            self.write_rows(s, owner, Some(chunk), Vec::new()).await?;
+            self.write_rows(s, owner, Some(chunk), is_copied, Vec::new()).await?;
         }
         let resolved = Resolved::of(&batch.resolves, entities(&batch.rows));
         let mut others = resolved.asks(&self.now, owner);
-        let rejects = &batch.rejects;
-        counts.failed += rejects.len() as u64;
-        if !rejects.is_empty() {
+        if !batch.rejects.is_empty() {
             // In this order: what was kept aside is dealt with by its item, and what comes now is kept aside after that.
             s.rows_together(OPERATION, &others).await?;
             others = Vec::new();
         }
-        let new = quarantine::keep(s, &self.now, owner, &batch.lease.run, rejects, batch.replayed).await?;
-        if batch.replayed {
-            counts.unchanged = 0;
-            counts.failed -= rejects.len() as u64 - new;
-        }
+        self.keep_aside(s, owner, &mut counts).await?;
         let writer = writer_of(&owner.directive);
         let progress = Progress::of(batch)?;
         let writes = progress.writes(batch, keys, &writer, &beyond.cursor, &beyond.partial);
@@ -265,7 +291,7 @@ impl Writing<'_> {
         let steps = others.len();
         others.extend(writes.iter().map(|write| write.ask(&self.now)));
         others.push(note.ask(&self.now));
-        let answers = self.write_rows(s, owner, last, others).await?;
+        let answers = self.write_rows(s, owner, last, is_copied, others).await?;
         // Whoever wrote a key that was not there has been faster.
         if answers.iter().skip(steps).any(Vec::is_empty) {
             let problem = format!("{} is being written by others; nothing was written", keys.cursor);
@@ -274,27 +300,60 @@ impl Writing<'_> {
         Ok((counts, cursor))
     }
 
-    /// Writes a chunk of rows and its announcements, and what goes with it; the answers to that.
+    fn moment(&self, beyond: &Beyond) -> Option<Moment> {
+        Moment::of(self.sink.as_ref()?.table, beyond.moment.as_ref()?)
+    }
+
+    /// Copies the changes if they are for that; whether they were.
+    async fn copy(
+        &self,
+        s: &mut Session<'_>,
+        owner: &Owner,
+        moment: Option<Moment>,
+        changes: &[Change<'_>],
+    ) -> Result<bool> {
+        let moment = moment.filter(|_| self.expecting.copies(changes));
+        let (Some(sink), Some(moment)) = (&self.sink, moment) else { return Ok(false) };
+        sink_copy::copy(s, &sink.texts, &moment, owner, changes).await?;
+        Ok(true)
+    }
+
+    /// Keeps the rejects, and counts them.
+    async fn keep_aside(&self, s: &mut Session<'_>, owner: &Owner, counts: &mut Counts) -> Result<()> {
+        let Batch { lease, rejects, replayed, .. } = self.batch;
+        let new = quarantine::keep(s, &self.now, owner, &lease.run, rejects, *replayed).await?;
+        if *replayed {
+            counts.unchanged = 0;
+            counts.failed += new;
+        } else {
+            counts.failed += rejects.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk of rows, unless it was copied, its announcements, and what goes with it; the answers to that.
     async fn write_rows(
         &self,
         s: &mut Session<'_>,
         owner: &Owner,
         changes: Option<&[Change<'_>]>,
+        is_copied: bool,
         others: Vec<Ask<'_>>,
     ) -> Result<Vec<Vec<Row>>> {
         let (Some(sink), Some(changes)) = (&self.sink, changes) else {
             return s.rows_together(OPERATION, &others).await;
         };
-        let chunk = Chunk::of(sink.table, changes);
+        let chunk = (!is_copied).then(|| Chunk::of(sink.table, changes));
         let announced = Announced::of(self.batch, owner, changes)?;
-        let mut asks = vec![sink.texts.put(&self.now, owner, &chunk)];
-        if let Some(announced) = &announced {
-            asks.push(announced.ask(&self.now));
-        }
+        let mut asks: Vec<Ask<'_>> =
+            chunk.iter().map(|chunk| sink.texts.put(&self.now, owner, chunk)).collect();
+        asks.extend(announced.iter().map(|announced| announced.ask(&self.now)));
         let before = asks.len();
         asks.extend(others);
         let mut answers = s.rows_together(OPERATION, &asks).await?;
-        chunk.check(answer(&answers, 0))?;
+        if let Some(chunk) = &chunk {
+            chunk.check(answer(&answers, 0))?;
+        }
         Ok(answers.split_off(before))
     }
 }
