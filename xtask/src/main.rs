@@ -22,7 +22,7 @@ usage: cargo xtask COMMAND
 
   test [FILTER…]        everything CI checks; with a filter only the tests whose names contain it
   tidy                  the rules of the project that no compiler checks (seconds)
-  services start        starts a private Postgres, PgBouncer and S3 server, prints the variables tests need
+  services start        starts private servers (Postgres, PgBouncer, S3, Temporal), prints the variables tests need
   services stop         stops them and removes their data
   services run -- CMD…  starts them, runs CMD with the variables set, stops them
   bench [ARGS…]         the benchmarks, with services; ARGS go to stargate-bench";

@@ -1,19 +1,24 @@
 //! `cargo xtask services`: the servers that tests need, private and thrown away afterwards.
 //!
 //! Everything lies in one temporary folder: a Postgres cluster on a free port, a PgBouncer in transaction mode in
-//! front of it, and an S3 server. `run`, `test` and `bench` hold a [`Session`]: a second process, the guard, starts
+//! front of it, an S3 server and a Temporal server. `run`, `test` and `bench` hold a [`Session`]: a second process, the guard, starts
 //! the servers, waits for the end of a pipe that only the first one holds, and then cleans up. So nothing stays
 //! behind whether the command ends well, fails, is interrupted or is killed. Programs come from Debian, and what
 //! Debian does not have is kept in `target/services`.
 
 mod account;
 mod cache;
+mod daemon;
+mod npm;
 mod packages;
 mod pgboss;
 mod pgbouncer;
+mod pip;
 mod postgres;
+mod programs;
 mod seaweedfs;
 mod taps;
+mod temporal;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +32,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process;
 use account::Account;
+use programs::{Programs, Servers};
 
 /// Superuser URL of the database `postgres` of a private cluster.
 const POSTGRES_URL: &str = "STARGATE_TEST_POSTGRES_URL";
@@ -51,24 +57,8 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
             code
         }
         // Not for people: see `Session`.
-        ["guard", weed] => guard(Path::new(weed)),
+        ["guard", weed, temporal] => guard(&Servers { weed: weed.into(), temporal: temporal.into() }),
         _ => bail!("usage: cargo xtask services start | stop | run -- COMMAND…"),
-    }
-}
-
-/// The programs that tests and servers need, installed.
-struct Programs {
-    weed: PathBuf,
-    /// What tests read about programs that they run themselves.
-    variables: Variables,
-}
-
-impl Programs {
-    fn install() -> Result<Self> {
-        packages::install_missing()?;
-        let mut variables = pgboss::install()?;
-        variables.extend(taps::install()?);
-        Ok(Self { weed: seaweedfs::install()?, variables })
     }
 }
 
@@ -84,7 +74,7 @@ impl Session {
         let programs = Programs::install()?;
         let mut guard = process::command(std::env::current_exe().context("cannot find this program")?)
             .args(["services", "guard"])
-            .arg(&programs.weed)
+            .args([&programs.servers.weed, &programs.servers.temporal])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0) // out of reach of the terminal's Ctrl-C
@@ -121,10 +111,10 @@ impl Session {
 
 /// Starts the servers, tells the process that started us how to reach them, waits until that process is gone or
 /// done, and cleans up. An interrupt while they are starting is therefore only heeded when they have started.
-fn guard(weed: &Path) -> Result<ExitCode> {
+fn guard(programs: &Servers) -> Result<ExitCode> {
     let account = Account::for_servers()?;
     let folder = create_folder(&account)?;
-    let started = start_servers(&folder, &account, weed).inspect(|variables| {
+    let started = start_servers(&folder, &account, programs).inspect(|variables| {
         let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         // Nobody may be there any more to read it, which is what the next line finds out.
         let _ = std::io::stdout().write_all(format!("{lines}{READY}\n").as_bytes());
@@ -137,14 +127,18 @@ fn guard(weed: &Path) -> Result<ExitCode> {
 
 fn start_in_background() -> Result<ExitCode> {
     if let Some((folder, variables)) = read_note()? {
-        eprintln!("already running in {}", folder.display());
-        print_exports(&variables);
-        return Ok(ExitCode::SUCCESS);
+        if all_run(&folder) {
+            eprintln!("already running in {}", folder.display());
+            print_exports(&variables);
+            return Ok(ExitCode::SUCCESS);
+        }
+        eprintln!("not all services in {} are alive: starting anew", folder.display());
+        stop_and_forget(&folder)?;
     }
     let programs = Programs::install()?;
     let account = Account::for_servers()?;
     let folder = create_folder(&account)?;
-    let mut variables = start_servers(&folder, &account, &programs.weed).or_else(|error| {
+    let mut variables = start_servers(&folder, &account, &programs.servers).or_else(|error| {
         stop_servers(&folder)?;
         Err(error)
     })?;
@@ -158,8 +152,7 @@ fn start_in_background() -> Result<ExitCode> {
 fn stop_in_background() -> Result<ExitCode> {
     match read_note()? {
         Some((folder, _)) => {
-            stop_servers(&folder)?;
-            fs::remove_file(note_path()).context("cannot remove the note of the running services")?;
+            stop_and_forget(&folder)?;
             eprintln!("stopped, {} removed", folder.display());
         }
         None => eprintln!("nothing is running"),
@@ -167,10 +160,16 @@ fn stop_in_background() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn start_servers(folder: &Path, account: &Account, weed: &Path) -> Result<Variables> {
-    let [postgres_port, pgbouncer_port, s3_ports @ ..] = free_ports::<{ 2 + seaweedfs::PORTS }>()?;
+fn stop_and_forget(folder: &Path) -> Result<()> {
+    stop_servers(folder)?;
+    fs::remove_file(note_path()).context("cannot remove the note of the running services")
+}
+
+fn start_servers(folder: &Path, account: &Account, programs: &Servers) -> Result<Variables> {
+    let ports = free_ports::<{ 3 + seaweedfs::PORTS }>()?;
+    let [postgres_port, pgbouncer_port, temporal_port, s3_ports @ ..] = ports;
     // The slowest first: it starts while the others do.
-    let s3 = seaweedfs::start(folder, weed, s3_ports)?;
+    let s3 = seaweedfs::start(folder, &programs.weed, s3_ports)?;
     postgres::start(folder, account, postgres_port)?;
     pgbouncer::start(folder, account, pgbouncer_port, postgres_port)?;
     let url = |port: u16| format!("postgres://postgres@127.0.0.1:{port}/postgres");
@@ -179,6 +178,7 @@ fn start_servers(folder: &Path, account: &Account, weed: &Path) -> Result<Variab
         (PGBOUNCER_URL.to_owned(), url(pgbouncer_port)),
     ]);
     variables.extend(s3.wait()?);
+    variables.extend(temporal::start(folder, &programs.temporal, temporal_port)?);
     Ok(variables)
 }
 
@@ -191,14 +191,26 @@ fn stop_servers(folder: &Path) -> Result<()> {
         return Ok(());
     }
     let account = Account::for_servers()?;
-    let stopped = [seaweedfs::stop(folder), pgbouncer::stop(folder), postgres::stop(folder, &account)];
+    let stopped = [
+        temporal::stop(folder),
+        seaweedfs::stop(folder),
+        pgbouncer::stop(folder),
+        postgres::stop(folder, &account),
+    ];
     let stopped: Result<()> = stopped.into_iter().collect();
     stopped.with_context(|| format!("the services in {} are still running", folder.display()))?;
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
+/// Whether what was started in a folder still runs, all of it.
+fn all_run(folder: &Path) -> bool {
+    [postgres::runs, pgbouncer::runs, seaweedfs::runs, temporal::runs].iter().all(|runs| runs(folder))
+}
+
 fn create_folder(account: &Account) -> Result<PathBuf> {
-    let folder = std::env::temp_dir().join(format!("{FOLDER_PREFIX}{}", std::process::id()));
+    // Without links: the folder that a process works in is compared with it.
+    let folder = std::env::temp_dir().canonicalize().context("there is no temporary folder")?;
+    let folder = folder.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
     fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     account.own(&folder)?;
     Ok(folder)
@@ -275,6 +287,24 @@ mod tests {
         assert_eq!(parse_note(&note_text(&folder, &variables)), Some((folder, variables)));
         assert_eq!(parse_note("folder\nnonsense\n"), None);
         assert_eq!(parse_note(""), None);
+    }
+
+    #[test]
+    fn servers_that_have_died_are_seen_to_be_dead_and_cleaned_up_after() {
+        let folder = std::env::temp_dir().join(format!("{FOLDER_PREFIX}dead-{}", std::process::id()));
+        fs::create_dir_all(folder.join("data")).unwrap();
+        let log = folder.join("gone.log");
+        let gone = process::background(&mut process::command("true"), &log).unwrap();
+        while process::is_running(gone) {
+            std::thread::yield_now();
+        }
+        // As they stay behind when the machine goes down.
+        for file in ["data/postmaster.pid", "pgbouncer.pid", "seaweedfs.pid", "temporal.pid"] {
+            fs::write(folder.join(file), format!("{gone}\n")).unwrap();
+        }
+        assert!(!all_run(&folder));
+        stop_servers(&folder).unwrap();
+        assert!(!folder.exists());
     }
 
     #[test]

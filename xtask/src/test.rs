@@ -28,8 +28,11 @@ pub(crate) fn run(filter: &[&str]) -> Result<ExitCode> {
         report.step("clippy", || {
             cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])
         });
+        report.step("without features", || {
+            cargo(&["clippy", "--package", "stargate", "--no-default-features", "--", "--deny", "warnings"])
+        });
     } else {
-        for name in ["tidy", "format", "clippy"] {
+        for name in ["tidy", "format", "clippy", "without features"] {
             report.leave_out(name, "filtered");
         }
     }

@@ -5,6 +5,7 @@
 
 mod code;
 mod crates;
+mod program;
 mod rust;
 mod source;
 mod sql;
@@ -62,6 +63,7 @@ pub(crate) fn passes() -> Result<bool> {
     let files = project_files()?;
     let metadata = process::output(process::cargo().args(["metadata", "--no-deps", "--format-version=1"]))?;
     let mut problems = crates::check(&metadata)?;
+    problems.extend(program::check(&tree(&[])?, &tree(&["--no-default-features"])?));
     problems.extend(check_files(&files));
     problems.sort();
     for problem in &problems {
@@ -69,6 +71,13 @@ pub(crate) fn passes() -> Result<bool> {
     }
     println!("tidy: {} files, {} problems", files.len(), problems.len());
     Ok(problems.is_empty())
+}
+
+/// The crates of the program.
+fn tree(features: &[&str]) -> Result<String> {
+    let mut cargo = process::cargo();
+    cargo.args(["tree", "--package", "stargate", "--edges", "normal,build", "--prefix", "none", "--locked"]);
+    process::output(cargo.args(features))
 }
 
 fn check_files(files: &[File]) -> Vec<Problem> {

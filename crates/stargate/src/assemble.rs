@@ -26,6 +26,7 @@ use stargate_store::postgres::{self, Postgres};
 use stargate_store::sqlite::{self, Sqlite};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::directives::Engine;
 use crate::config::kinds::{HandlerPlan, KindPlan};
 use crate::config::store_url::StoreUrl;
 use crate::config::{Settings, Worker};
@@ -212,7 +213,10 @@ pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<P
                 .help(format!("known kinds: {}; describe it under [kinds.{kind:?}]", names.join(", "))));
         }
     }
-    let directives = Schedules::planned(&directing::Catalogue::of(settings))?;
+    let directives = match settings.directives.engine {
+        Engine::Embedded => Schedules::planned(&directing::Catalogue::of(settings))?,
+        Engine::Temporal => Schedules::elsewhere(),
+    };
     let schedules = settings.plans.schedules.iter().chain(&directives.wanted).cloned().collect();
     Ok(Planned { limits: settings.plans.limits.clone(), schedules, directives })
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cmd;
+use crate::config::directives::Engine;
 use crate::config::{Flags, LogFormat};
 
 /// Takes work in and does not let go of it until it is done and recorded.
@@ -76,8 +77,10 @@ impl Global {
                 flags.listen = serving.listen;
                 flags.workers = serving.workers;
                 flags.queues = Some(serving.queues.clone()).filter(|queues| !queues.is_empty());
+                flags.engine = serving.engine;
             }
             Command::Serve(listening) => flags.listen = listening.listen,
+            Command::Directive(directive) => flags.engine = directive.engine(),
             _ => {}
         }
         flags
@@ -112,6 +115,9 @@ pub(crate) struct Serving {
     /// Serve only these queues, repeatable [env: STARGATE_QUEUES] [default: all]
     #[arg(long = "queue", value_name = "QUEUE", value_delimiter = ',')]
     pub(crate) queues: Vec<String>,
+    /// What executes directives [env: STARGATE_ENGINE] [default: embedded]
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    pub(crate) engine: Option<Engine>,
 }
 
 /// What to do.

@@ -13,6 +13,7 @@ pub(crate) mod mirror;
 pub(crate) mod runtime;
 pub(crate) mod size;
 pub(crate) mod store_url;
+pub(crate) mod temporal;
 pub(crate) mod webhooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,6 +39,7 @@ pub(crate) struct Flags {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) workers: Option<u64>,
     pub(crate) queues: Option<Vec<String>>,
+    pub(crate) engine: Option<directives::Engine>,
 }
 
 /// The file in the home that jobs are kept in unless something else is said.
@@ -66,6 +68,11 @@ pub(crate) struct Settings {
     pub(crate) mirror: mirror::Mirror,
     pub(crate) webhooks: webhooks::Webhooks,
     pub(crate) directives: directives::Directives,
+    #[cfg_attr(
+        not(any(feature = "temporal", test)),
+        expect(dead_code, reason = "checked, but nothing here can use them")
+    )]
+    pub(crate) temporal: temporal::Temporal,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     pub(crate) namespace: String,
@@ -131,7 +138,8 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let git = git::git(&mut layers, &file, &home)?;
     let mirror = mirror::mirror(&mut layers, &file, &leader.instance)?;
     let webhooks = webhooks::webhooks(&mut layers, &file, worker.concurrency)?;
-    let directives = directives::directives(&mut layers, &file, &store)?;
+    let directives = directives::directives(&mut layers, &flags, &file, &store)?;
+    let temporal = temporal::temporal(&mut layers, &file)?;
     let mut shown = layers.shown;
     let mut plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
@@ -152,6 +160,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         mirror,
         webhooks,
         directives,
+        temporal,
         api_listen,
         max_depth,
         namespace,

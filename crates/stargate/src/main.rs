@@ -23,6 +23,11 @@ mod run;
 mod service;
 mod signals;
 mod systemd;
+#[cfg(feature = "temporal")]
+mod temporal;
+#[cfg(not(feature = "temporal"))]
+#[path = "no_temporal.rs"]
+mod temporal;
 mod view;
 mod vitals;
 

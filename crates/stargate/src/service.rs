@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::assemble::{self, Migrate, Planned};
 use crate::candidate::Candidate;
+use crate::config::directives::Engine;
 use crate::config::{self, Settings};
 use crate::directing::{self, Runner};
 use crate::failure::{Exit, Failure, Result, chain};
@@ -30,7 +31,7 @@ use crate::mirroring::Places;
 use crate::mirroring::supervise::{self, Mirrors};
 use crate::recording::Recorder;
 use crate::vitals::{Leading, Vitals};
-use crate::{gateway, leading, systemd};
+use crate::{gateway, leading, systemd, temporal};
 
 /// A file of a publication that nobody has touched for so long, and nobody uses, belongs to a dead process.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
@@ -77,6 +78,8 @@ pub(crate) struct Service {
     pool: Option<JoinHandle<()>>,
     candidate: Option<Candidate>,
     mirrors: Mirrors,
+    /// What serves directives on Temporal, if that is what executes them.
+    temporal: Option<JoinHandle<Result<()>>>,
     stop: CancellationToken,
 }
 
@@ -106,6 +109,7 @@ impl Service {
             pool: None,
             candidate: None,
             mirrors: Mirrors::default(),
+            temporal: None,
             stop,
         };
         // What may be set wrongly comes before the first job is taken.
@@ -182,6 +186,10 @@ impl Service {
         Runner::new(settings, directives, &self.tasks).register(&mut registry)?;
         let intake = assemble::intake(settings, &self.store, &mut registry).await?;
         let handle = self.start_pool(registry, assemble::pool_config(&settings.worker)).await?;
+        if settings.directives.engine == Engine::Temporal {
+            let stop = self.stop.clone();
+            self.temporal = Some(temporal::start(settings, directives, &self.tasks, stop).await?);
+        }
         for relay in directing::relays(settings, directives)? {
             self.tasks.spawn(relay.run(self.stop.clone()));
         }
@@ -292,13 +300,19 @@ impl Service {
             }
         };
         self.stop.cancel();
+        let served = match self.temporal.take() {
+            Some(temporal) => temporal.await.unwrap_or_else(|error| {
+                Err(Failure::failed("INTERNAL", format!("the Temporal worker ended unexpectedly: {error}")))
+            }),
+            None => Ok(()),
+        };
         self.closing.cancel();
         self.tasks.join().await;
         // It has ended long ago, unless a write that took as long as it may was waited for.
         if let Some(candidate) = self.candidate.take() {
             candidate.ended().await;
         }
-        outcome
+        outcome.and(served)
     }
 }
 

@@ -24,6 +24,7 @@ pub mod s3;
 pub mod simulation;
 pub mod source_server;
 pub mod tables;
+pub mod temporal;
 
 pub use clock::{ManualClock, start_of_time};
 pub use eventually::eventually;

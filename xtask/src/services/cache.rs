@@ -18,7 +18,16 @@ pub(super) fn installed(
     stamp: &str,
     install: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    installed_in(&process::root().join("target/services"), part, stamp, install)
+    installed_in(&root(), part, stamp, install)
+}
+
+/// The folder of a part, whether it is installed or not.
+pub(super) fn folder(part: &str) -> PathBuf {
+    root().join(part)
+}
+
+fn root() -> PathBuf {
+    process::root().join("target/services")
 }
 
 fn installed_in(

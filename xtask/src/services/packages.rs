@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::account::is_root;
-use super::{seaweedfs, taps};
+use super::{pip, seaweedfs, taps, temporal};
 use crate::process;
 
 /// Where Debian keeps the server's programs, one folder for each version.
@@ -90,7 +90,8 @@ fn missing() -> Vec<&'static str> {
     if process::find("openssl").is_none() {
         missing.push("openssl");
     }
-    if seaweedfs::pip_is_missing() || taps::pip_is_missing() {
+    let all_there = seaweedfs::is_there() && taps::are_there() && temporal::is_there();
+    if !all_there && pip::is_missing() {
         missing.push("python3-pip");
     }
     if process::find("npm").is_none() {

@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use super::account::Account;
+use super::daemon;
 use super::packages::pgbouncer_program;
 use crate::process;
 
 const PATIENCE: Duration = Duration::from_secs(15);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Starts PgBouncer and waits until it answers.
 pub(super) fn start(folder: &Path, account: &Account, port: u16, postgres_port: u16) -> Result<()> {
@@ -24,7 +23,7 @@ pub(super) fn start(folder: &Path, account: &Account, port: u16, postgres_port: 
     pgbouncer.args(["--quiet", "--daemon"]).arg(&settings);
     process::logged(&mut pgbouncer, &folder.join("pgbouncer.out"))?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    if !wait_until(|| TcpStream::connect_timeout(&address, LOOK_EVERY).is_ok()) {
+    if !daemon::wait_until(PATIENCE, || TcpStream::connect_timeout(&address, PATIENCE).is_ok()) {
         bail!("PgBouncer does not answer on port {port}:\n{}", process::tail(&folder.join("pgbouncer.log")));
     }
     Ok(())
@@ -32,14 +31,16 @@ pub(super) fn start(folder: &Path, account: &Account, port: u16, postgres_port: 
 
 /// Stops PgBouncer, if it runs.
 pub(super) fn stop(folder: &Path) -> Result<()> {
-    let pid_file = folder.join("pgbouncer.pid");
-    let Ok(pid) = fs::read_to_string(&pid_file) else { return Ok(()) };
-    // It removes the file when it ends; a file that stays belongs to one that was killed, and `kill` then fails.
-    let signalled = process::logged(process::command("kill").arg(pid.trim()), &folder.join("kill.log"));
-    if signalled.is_ok() && !wait_until(|| !pid_file.exists()) {
-        bail!("PgBouncer (process {}) does not stop", pid.trim());
-    }
-    Ok(())
+    daemon::kill("PgBouncer", &pid_file(folder), folder)
+}
+
+/// Whether PgBouncer runs.
+pub(super) fn runs(folder: &Path) -> bool {
+    daemon::alive(&pid_file(folder), folder).is_some()
+}
+
+fn pid_file(folder: &Path) -> PathBuf {
+    folder.join("pgbouncer.pid")
 }
 
 /// `auth_type = any` because tests connect as whom they like; it needs the fixed user for the server's side.
@@ -52,17 +53,4 @@ fn settings_text(folder: &Path, port: u16, postgres_port: u16) -> String {
          ignore_startup_parameters = extra_float_digits\nlogfile = {folder}/pgbouncer.log\n\
          pidfile = {folder}/pgbouncer.pid\n"
     )
-}
-
-fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
-    let started = Instant::now();
-    loop {
-        if condition() {
-            return true;
-        }
-        if started.elapsed() > PATIENCE {
-            return false;
-        }
-        thread::sleep(LOOK_EVERY);
-    }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::account::Account;
+use super::daemon;
 use super::packages::postgres_programs;
 use crate::process;
 
@@ -42,14 +43,20 @@ pub(super) fn start(folder: &Path, account: &Account, port: u16) -> Result<()> {
 
 /// Stops the server, if it runs. The data is thrown away, so it need not be a tidy end.
 pub(super) fn stop(folder: &Path, account: &Account) -> Result<()> {
-    let data = folder.join("data");
-    if !data.join("postmaster.pid").exists() {
+    // After a crash its own file may still name a process; pg_ctl would fail.
+    if !runs(folder) {
         return Ok(());
     }
     let programs = postgres_programs().context("pg_ctl is missing: apt-get install postgresql")?;
     let mut pg_ctl = account.command(&programs.join("pg_ctl"), folder);
-    pg_ctl.args(["stop", "--wait", "--timeout=60", "--mode=immediate", "--silent", "--pgdata"]).arg(&data);
-    process::logged(&mut pg_ctl, &folder.join("pg_ctl.log"))
+    pg_ctl.args(["stop", "--wait", "--timeout=60", "--mode=immediate", "--silent", "--pgdata"]);
+    process::logged(pg_ctl.arg(folder.join("data")), &folder.join("pg_ctl.log"))
+}
+
+/// Whether the server runs.
+pub(super) fn runs(folder: &Path) -> bool {
+    let data = folder.join("data");
+    daemon::alive(&data.join("postmaster.pid"), &data).is_some()
 }
 
 /// What differs from the defaults. `fsync` and `synchronous_commit` do not: crash tests rely on them.

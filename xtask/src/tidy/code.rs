@@ -21,7 +21,7 @@ const GIVEN_OUT: [&str; 6] =
     ["JobError::new(", "Failure::new(", "Failure::failed(", "code:", "code =", "code("];
 
 /// Names of environment variables that do not begin with the prefix of ours.
-const ENVIRONMENT: [&str; 33] = [
+const ENVIRONMENT: [&str; 39] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_ENDPOINT_URL",
     "AWS_REGION",
@@ -54,7 +54,13 @@ const ENVIRONMENT: [&str; 33] = [
     "RUST_LOG",
     "SHUTDOWN_TIMEOUT_SEC",
     "TEMPORAL_ADDRESS",
+    "TEMPORAL_API_KEY",
     "TEMPORAL_NAMESPACE",
+    "TEMPORAL_TLS",
+    "TEMPORAL_TLS_CLIENT_CERT_PATH",
+    "TEMPORAL_TLS_CLIENT_KEY_PATH",
+    "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
+    "TEMPORAL_TLS_SERVER_NAME",
 ];
 
 /// A code and where it was first seen.

@@ -7,13 +7,14 @@ use super::{File, Problem};
 
 /// Each crate with the crates of ours it may use. The crate that needs a store defines the trait; adapters depend
 /// on it, never the reverse.
-const OURS: [(&str, &[&str]); 19] = [
+const OURS: [(&str, &[&str]); 20] = [
     ("stargate-base", &[]),
     ("stargate-queue", &["stargate-base"]),
     ("stargate-access", &["stargate-base"]),
     ("stargate-repo", &["stargate-base", "stargate-queue"]),
     ("stargate-directive", &["stargate-base", "stargate-queue"]),
     ("stargate-feed", &["stargate-base", "stargate-queue", "stargate-directive"]),
+    ("stargate-temporal", &["stargate-base", "stargate-queue", "stargate-directive"]),
     (
         "stargate-store",
         &[
@@ -48,6 +49,7 @@ const OURS: [(&str, &[&str]); 19] = [
             "stargate-repo",
             "stargate-directive",
             "stargate-feed",
+            "stargate-temporal",
             "stargate-artifact",
             "stargate-leader",
             "stargate-jobs",
@@ -93,7 +95,7 @@ const OURS: [(&str, &[&str]); 19] = [
 const OURS_IN_TESTS: [&str; 2] = ["stargate-testkit", "stargate-store"];
 
 /// Foreign crates that only some of ours may use. Tests are free: they may look behind the curtain.
-const FOREIGN: [(&str, &[&str]); 24] = [
+const FOREIGN: [(&str, &[&str]); 29] = [
     // Above the store nobody sees a driver. The benchmark measures itself against the bare driver.
     ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench"]),
     ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench"]),
@@ -128,6 +130,12 @@ const FOREIGN: [(&str, &[&str]); 24] = [
     // standby to the leader.
     ("process-wrap", &["stargate-jobs"]),
     ("reqwest", &["stargate-jobs", "stargate-feed", "stargate-web", "stargate"]),
+    // A cluster is one place's business; the rest sees runs. The benchmark measures itself against the bare SDK.
+    ("temporalio-client", &["stargate-temporal", "stargate-bench"]),
+    ("temporalio-common", &["stargate-temporal", "stargate-bench"]),
+    ("temporalio-macros", &["stargate-temporal", "stargate-bench"]),
+    ("temporalio-sdk", &["stargate-temporal", "stargate-bench"]),
+    ("temporalio-workflow", &["stargate-temporal", "stargate-bench"]),
 ];
 
 #[derive(Deserialize)]

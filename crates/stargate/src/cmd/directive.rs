@@ -7,6 +7,7 @@ mod list;
 mod quarantine;
 mod run;
 pub(crate) mod sample;
+pub(crate) mod screen;
 mod show;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use stargate_base::ErrorClass;
 use stargate_directive::file;
 use stargate_directive::steps::Trouble;
 
+use crate::config::directives::Engine;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::run::App;
@@ -26,7 +28,7 @@ pub(crate) enum DirectiveCommand {
     /// Check directives; exits 1 if one is wrong, so that it can gate a change
     Check(Check),
     /// List directives with where their records come from and go to
-    List,
+    List(list::List),
     /// Show a directive with its cursor and its runs
     Show(show::Show),
     /// Run a directive and wait for its end
@@ -62,12 +64,31 @@ pub(crate) struct Check {
     paths: Vec<PathBuf>,
 }
 
+/// `--engine`
+#[derive(Debug, Args)]
+pub(crate) struct EngineChoice {
+    /// What executes directives [env: STARGATE_ENGINE] [default: embedded]
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    engine: Option<Engine>,
+}
+
 impl DirectiveCommand {
+    /// The engine that the command line names.
+    pub(crate) fn engine(&self) -> Option<Engine> {
+        match self {
+            Self::List(list) => list.engine.engine,
+            Self::Show(show) => show.engine.engine,
+            Self::Run(run) => run.engine.engine,
+            Self::Cancel(cancel) => cancel.engine.engine,
+            _ => None,
+        }
+    }
+
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         match self {
             Self::Check(check) => check::run(&check.paths, app),
-            Self::List => list::run(app),
+            Self::List(_) => list::run(app).await,
             Self::Show(show) => show.run(app).await,
             Self::Run(run) => run.run(app).await,
             Self::Cancel(cancel) => cancel.run(app).await,

@@ -11,9 +11,10 @@ use comfy_table::{Cell, Color};
 use serde::Serialize;
 
 use crate::assemble::{self, Migrate, Stores};
+use crate::config::directives::Engine;
 use crate::failure::{Failure, Result};
-use crate::output;
 use crate::run::App;
+use crate::{output, temporal};
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -37,15 +38,15 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+    pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, verdict: Verdict::Ok, found: found.into(), remedy: None }
     }
 
-    fn warn(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn warn(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { check, verdict: Verdict::Warn, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    fn fail(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn fail(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { check, verdict: Verdict::Fail, found: found.into(), remedy: Some(remedy.into()) }
     }
 }
@@ -72,6 +73,9 @@ pub(crate) async fn run(app: &App) -> Result<()> {
     checks.extend(mirror::checks(&app.settings).await);
     checks.extend(host::programs(&app.settings));
     checks.extend(runtime::checks(&app.settings).await);
+    if app.settings.directives.engine == Engine::Temporal {
+        checks.extend(temporal::checks(&app.settings).await);
+    }
     if app.out.json {
         app.out.json(&checks);
     } else {

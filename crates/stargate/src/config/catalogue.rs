@@ -5,6 +5,7 @@ pub(super) mod git;
 pub(super) mod leader;
 pub(super) mod mirror;
 pub(super) mod runtime;
+pub(super) mod temporal;
 pub(super) mod webhooks;
 
 use std::net::SocketAddr;
@@ -49,6 +50,7 @@ pub(crate) fn described() -> Vec<Described> {
     all.extend(mirror::described());
     all.extend(webhooks::described());
     all.extend(directives::described());
+    all.extend(temporal::described());
     all
 }
 

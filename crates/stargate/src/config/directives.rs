@@ -13,8 +13,8 @@ use url::Url;
 use super::catalogue::directives as catalogue;
 use super::file::{self, File, Source};
 use super::layer::{Layers, Origin, Shown};
-use super::same;
 use super::store_url::StoreUrl;
+use super::{Flags, parsed, same};
 use crate::failure::{Failure, Result};
 
 /// The queues that a directive may name unless others are declared.
@@ -23,6 +23,29 @@ const QUEUES: [&str; 2] = ["meta-py", "meta-ts"];
 const LIMIT_PREFIX: &str = "directives:";
 /// The longest name of a channel; Postgres cuts longer ones.
 const CHANNEL_MAX: usize = 63;
+
+/// What executes directives. The values carry no text of their own, which keeps the help short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Engine {
+    Embedded,
+    Temporal,
+}
+
+impl Engine {
+    /// As it is written.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Temporal => "temporal",
+        }
+    }
+
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let known =
+            [Self::Embedded, Self::Temporal].into_iter().find(|engine| engine.as_str() == text.trim());
+        known.ok_or_else(|| format!("{text:?} is none of embedded, temporal"))
+    }
+}
 
 /// The settings of directives.
 #[derive(Debug)]
@@ -33,6 +56,8 @@ pub(crate) struct Directives {
     pub(crate) queues: Vec<String>,
     /// Runs of one tenant at once.
     pub(crate) tenant_concurrency: Option<u32>,
+    /// What executes them.
+    pub(crate) engine: Engine,
     /// Where announcements go, by topic.
     pub(crate) outbox: Vec<OutboxPlan>,
 }
@@ -101,8 +126,15 @@ impl fmt::Debug for Destination {
 }
 
 /// Reads `[directives]` and `[outbox]`.
-pub(super) fn directives(layers: &mut Layers<'_>, file: &File, store: &StoreUrl) -> Result<Directives> {
+pub(super) fn directives(
+    layers: &mut Layers<'_>,
+    flags: &Flags,
+    file: &File,
+    store: &StoreUrl,
+) -> Result<Directives> {
     let given = &file.directives;
+    let engine = parsed(&given.engine, layers.source, "directives.engine", Engine::read)?;
+    let engine = layers.pick(&catalogue::ENGINE, flags.engine, &engine, same, Engine::Embedded)?;
     let queues = QUEUES.map(str::to_owned).to_vec();
     let dir = layers.pick(&catalogue::DIR, None, &given.dir, same, PathBuf::from("directives"))?;
     let dir = beside(layers.source, &dir);
@@ -112,7 +144,7 @@ pub(super) fn directives(layers: &mut Layers<'_>, file: &File, store: &StoreUrl)
     let tenant_concurrency = tenant_concurrency.and_then(|n| u32::try_from(n).ok());
     check_limits(layers, file)?;
     let outbox = outbox(layers, file, store)?;
-    Ok(Directives { dir, queues, tenant_concurrency, outbox })
+    Ok(Directives { dir, queues, tenant_concurrency, engine, outbox })
 }
 
 /// Two places that say how many of every tenant run at once would overwrite each other.

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 pub(crate) type Given<T> = Option<Spanned<T>>;
 
 /// Keys whose values no message repeats.
-const SECRET_KEYS: [&str; 10] = [
+const SECRET_KEYS: [&str; 11] = [
     "secret",
     "env",
     "dsn",
@@ -25,6 +25,7 @@ const SECRET_KEYS: [&str; 10] = [
     "secret_access_key",
     "session_token",
     "redis_url",
+    "api_key",
     "token",
     SECRETS,
 ];
@@ -54,6 +55,7 @@ pub(crate) struct File {
     pub(crate) mirror: Mirror,
     pub(crate) webhooks: Webhooks,
     pub(crate) directives: Directives,
+    pub(crate) temporal: Temporal,
     pub(crate) outbox: BTreeMap<Spanned<String>, Outbox>,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
@@ -253,6 +255,23 @@ pub(crate) struct Directives {
     pub(crate) dir: Given<PathBuf>,
     pub(crate) queues: Given<Vec<String>>,
     pub(crate) tenant_concurrency: Given<u64>,
+    pub(crate) engine: Given<String>,
+}
+
+/// `[temporal]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Temporal {
+    pub(crate) address: Given<String>,
+    pub(crate) namespace: Given<String>,
+    pub(crate) api_key: Given<String>,
+    pub(crate) tls: Given<bool>,
+    pub(crate) authority: Given<PathBuf>,
+    pub(crate) certificate: Given<PathBuf>,
+    pub(crate) key: Given<PathBuf>,
+    pub(crate) server_name: Given<String>,
+    pub(crate) pages_per_activity: Given<u64>,
+    pub(crate) metrics: Given<bool>,
 }
 
 /// `[outbox."TOPIC"]`

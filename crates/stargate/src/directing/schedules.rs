@@ -55,6 +55,11 @@ impl Schedules {
         Ok(Self { wanted, kept: Some(kept) })
     }
 
+    /// None: they are another engine's.
+    pub(crate) fn elsewhere() -> Self {
+        Self { wanted: Vec::new(), kept: Some(Vec::new()) }
+    }
+
     /// Whether a schedule belongs to a directive that does not ask for it any more.
     pub(crate) fn is_stale(&self, schedule: &Schedule) -> bool {
         let Some(kept) = &self.kept else { return false };

@@ -2,16 +2,16 @@
 
 use stargate_testkit::source_server::{Fault, SourceServer};
 
-use crate::stage::{Kind, Stage};
+use crate::stage::{Kind, Place, Stage};
 use crate::steps::{field, records};
 use crate::{code, stderr};
 
-async fn in_the_middle_of_a_page(kind: Kind) {
-    let stage = Stage::new(kind, SourceServer::start(1000)).await;
+pub(crate) async fn in_the_middle_of_a_page(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(1000)).await;
     stage.server.fault_at(4, Fault::Hang);
     let mut worker = stage.worker();
     worker.ready().await;
-    stage.enqueue();
+    stage.begin();
     stage.run_is(|run| run["pages"] == 3).await;
     let run = stage.json(&["cancel", "issues"]);
     assert_eq!(
@@ -32,23 +32,12 @@ async fn in_the_middle_of_a_page(kind: Kind) {
     stage.remove().await;
 }
 
-#[tokio::test]
-async fn a_run_cancelled_in_mid_page_keeps_what_is_whole_on_sqlite() {
-    in_the_middle_of_a_page(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn a_run_cancelled_in_mid_page_keeps_what_is_whole_on_postgres() {
-    in_the_middle_of_a_page(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_run_that_waits_for_its_source_can_be_cancelled() {
-    let stage = Stage::new(Kind::Sqlite, SourceServer::start(300)).await;
+pub(crate) async fn while_it_waits_for_its_source(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(300)).await;
     stage.server.fault_at(2, Fault::status(503));
     let mut worker = stage.worker();
     worker.ready().await;
-    stage.enqueue();
+    stage.begin();
     stage.run_is(|run| run["waiting_for"].is_string()).await;
     let run = stage.json(&["cancel", "issues"]);
     assert_eq!((&run["outcome"], &run["created"]), (&"cancelled".into(), &100.into()));
@@ -71,13 +60,12 @@ async fn cancelling_the_job_cancels_the_run() {
     stage.remove().await;
 }
 
-#[tokio::test]
-async fn a_worker_that_stops_leaves_its_run_to_the_next() {
-    let stage = Stage::new(Kind::Sqlite, SourceServer::start(300)).await;
+pub(crate) async fn a_worker_that_stops_leaves_its_run_to_the_next(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(300)).await;
     stage.server.fault_at(2, Fault::Hang);
     let mut worker = stage.worker();
     worker.ready().await;
-    stage.enqueue();
+    stage.begin();
     stage.run_is(|run| run["pages"] == 1).await;
     worker.terminate();
     assert!(worker.ended(crate::stage::PATIENCE).await.success());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use stargate_testkit::source_server::{Fault, SourceServer};
 
-use crate::stage::{Kind, Stage, Wishes};
+use crate::stage::{Kind, Place, Stage, Wishes};
 use crate::{code, stderr};
 
 /// Conflicts are waited for briefly, so that the test need not move the clock.
@@ -16,13 +16,13 @@ const SOON: Wishes = Wishes {
     sink: "",
 };
 
-async fn moved_by_hand_during_a_run(kind: Kind) {
-    let stage = Stage::wishing(kind, SourceServer::start(1000), &SOON).await;
+pub(crate) async fn moved_by_hand_during_a_run(place: Place) {
+    let stage = Stage::wishing(place, SourceServer::start(1000), &SOON).await;
     let mut worker = stage.worker();
     worker.ready().await;
     // The fourth page hangs until the cursor is moved.
     stage.server.fault_at(4, Fault::Delay(Duration::from_secs(3)));
-    stage.enqueue();
+    stage.begin();
     stage.run_is(|run| run["pages"] == 3).await;
     let moved = stage.json(&["cursor", "set", "issues", "--beginning", "--spec-ref", "OPS-7"]);
     assert_eq!(moved["cursor"]["source_pointer"], Value::Null);
@@ -40,16 +40,6 @@ async fn moved_by_hand_during_a_run(kind: Kind) {
     assert_eq!(history[0]["spec_ref"], "OPS-7");
     assert_eq!(history[0]["before"]["processed_count"], 300);
     stage.remove().await;
-}
-
-#[tokio::test]
-async fn a_cursor_moved_by_hand_during_a_run_is_found_and_followed_on_sqlite() {
-    moved_by_hand_during_a_run(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn a_cursor_moved_by_hand_during_a_run_is_found_and_followed_on_postgres() {
-    moved_by_hand_during_a_run(Kind::Postgres).await;
 }
 
 async fn two_at_once(kind: Kind) {
@@ -105,9 +95,8 @@ async fn moving_a_cursor_needs_a_reason() {
     stage.remove().await;
 }
 
-#[tokio::test]
-async fn a_second_run_of_a_directive_stands_for_the_first() {
-    let stage = Stage::new(Kind::Sqlite, SourceServer::start(500)).await;
+pub(crate) async fn a_second_run_stands_for_the_first(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(500)).await;
     stage.server.script(|_| Some(Fault::Delay(Duration::from_millis(50))));
     let mut worker = stage.worker();
     worker.ready().await;

@@ -1,16 +1,26 @@
 //! Workers that are killed: at every step, between pages, anywhere.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand::RngExt as _;
 use stargate_testkit::eventually;
 use stargate_testkit::process::Running;
-use stargate_testkit::source_server::SourceServer;
+use stargate_testkit::source_server::{Fault, SourceServer};
+use tokio::sync::watch;
 
-use crate::stage::{Kind, PATIENCE, Stage, Wishes, total};
+use crate::stage::{Kind, PATIENCE, Place, Stage, Wishes, total};
+use crate::steps::{field, records};
 
 /// For the long form: kills per store.
 const KILLS: &str = "STARGATE_TEST_DIRECTIVE_KILLS";
+/// On Temporal a dead worker is missed after three heartbeats.
+const SOON_MISSED: &str = "heartbeat = \"1s\"";
+const SOON_MISSED_SMALL: &str = "heartbeat = \"1s\"\npage_size = 50";
+/// That of the directive whose workers are killed anywhere.
+const PAGE_SIZE: u64 = 50;
 
 /// Rows are those of the source, each announced once, and the counts add up to what there is.
 async fn assert_exactly_once(stage: &Stage, items: u64) {
@@ -41,9 +51,10 @@ async fn died(worker: &mut Running) {
     .await;
 }
 
-async fn killed_at_every_step(kind: Kind) {
-    let stage = Stage::new(kind, SourceServer::start(700)).await;
-    stage.enqueue();
+pub(crate) async fn at_every_step(place: Place) {
+    let wishes = Wishes { top: SOON_MISSED, ..Wishes::default() };
+    let stage = Stage::wishing(place, SourceServer::start(700), &wishes).await;
+    stage.begin();
     for at in [
         "AcquireContext",
         "ResolveCursor",
@@ -68,16 +79,6 @@ async fn killed_at_every_step(kind: Kind) {
 }
 
 #[tokio::test]
-async fn a_worker_killed_at_every_step_leaves_rows_and_cursor_that_agree_on_sqlite() {
-    killed_at_every_step(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn a_worker_killed_at_every_step_leaves_rows_and_cursor_that_agree_on_postgres() {
-    killed_at_every_step(Kind::Postgres).await;
-}
-
-#[tokio::test]
 async fn a_worker_killed_after_each_page_fetches_no_page_twice() {
     let wishes = Wishes { top: "concurrency = 1", ..Wishes::default() };
     let stage = Stage::wishing(Kind::Sqlite, SourceServer::start(500), &wishes).await;
@@ -97,52 +98,73 @@ async fn a_worker_killed_after_each_page_fetches_no_page_twice() {
     stage.remove().await;
 }
 
-/// Kills at moments that nobody chose, until so many hit a run that was under way.
-async fn killed_anywhere(kind: Kind) {
+/// A source that gives each worker only so many pages, so that a run outlives its workers.
+struct Rationed {
+    /// The number of the last request that gets its page.
+    last: Arc<AtomicU64>,
+    /// The number of the newest request.
+    asked: watch::Receiver<u64>,
+}
+
+impl Rationed {
+    fn of(server: &SourceServer) -> Self {
+        let (last, (told, asked)) = (Arc::new(AtomicU64::new(0)), watch::channel(0));
+        let limit = Arc::clone(&last);
+        server.script(move |request| {
+            told.send_replace(request.number);
+            let page = Fault::Delay(Duration::from_millis(5));
+            Some(if request.number <= limit.load(Ordering::SeqCst) { page } else { Fault::Hang })
+        });
+        Self { last, asked }
+    }
+
+    /// Waits for the request of this number, and is back at once: the kill is to come while its page is dealt with.
+    async fn request(&mut self, number: u64) {
+        let asked = self.asked.wait_for(|asked| *asked >= number);
+        tokio::time::timeout(PATIENCE, asked).await.expect("a few more requests").expect("the source");
+    }
+}
+
+/// The last step that a worker told of.
+fn last_step(log: &str) -> Option<String> {
+    let mut steps = records(log).into_iter().map(|record| field(&record, "step").to_owned());
+    steps.rfind(|step| !step.is_empty())
+}
+
+/// Kills at moments that nobody chose, each of which hits a run that is under way.
+pub(crate) async fn anywhere(place: Place) {
     let long: Option<u64> = std::env::var(KILLS).ok().map(|kills| kills.parse().expect(KILLS));
     let (kills, items) = long.map_or((6, 3000), |kills| (kills, 20_000));
+    let pages = items / PAGE_SIZE;
     let server = SourceServer::start(items);
-    // Slow enough that a run outlives its workers.
-    server.script(|_| Some(stargate_testkit::source_server::Fault::Delay(Duration::from_millis(5))));
-    let stage = Stage::wishing(kind, server, &Wishes { top: "page_size = 50", ..Wishes::default() }).await;
-    stage.enqueue();
-    let (mut hit, mut before) = (0, 0);
-    while hit < kills {
+    let mut source = Rationed::of(&server);
+    let stage = Stage::wishing(place, server, &Wishes { top: SOON_MISSED_SMALL, ..Wishes::default() }).await;
+    stage.begin();
+    let (mut hit, mut at, mut done) = (0, BTreeMap::new(), 0);
+    for kill in 0..kills {
+        // One page at least, and as many as leave one for each of the others and for the end.
+        let spare = (pages - done).checked_sub(kills - kill + 1).expect("pages for every kill");
+        let ration = 1 + rand::rng().random_range(0..=spare.min(pages / kills));
+        let before = stage.server.request_count();
+        source.last.store(before + ration, Ordering::SeqCst);
         let mut worker = stage.worker();
-        worker.ready().await;
-        // A few requests further, and then some.
-        let goal = before + rand::rng().random_range(1..=(items / 50 / kills.max(2)).max(2));
-        eventually(PATIENCE, "a few more requests", async || {
-            let count = stage.server.request_count();
-            if count >= goal || stage.last_run().is_some_and(|run| run["outcome"] == "succeeded") {
-                Ok(())
-            } else {
-                Err(count.to_string())
-            }
-        })
-        .await;
-        std::thread::sleep(Duration::from_micros(rand::rng().random_range(0..8000)));
+        source.request(before + rand::rng().random_range(1..=ration)).await;
+        eventually(PATIENCE, "a step", async || last_step(&worker.log()).ok_or(worker.log())).await;
+        std::thread::sleep(Duration::from_micros(rand::rng().random_range(0..30_000)));
         worker.kill();
-        before = stage.server.request_count();
-        if stage.last_run().is_some_and(|run| run["outcome"] == "succeeded") {
-            break;
-        }
-        hit += 1;
+        let step = last_step(&worker.log()).expect("a step");
+        let run = stage.last_run().expect("a run");
+        done = run["pages"].as_u64().expect("pages");
+        hit += u64::from(run["outcome"].is_null() && step != "Finalize");
+        *at.entry(step).or_insert(0) += 1;
     }
+    assert_eq!(hit, kills, "kills that hit a run under way");
+    source.last.store(u64::MAX, Ordering::SeqCst);
     let mut worker = stage.worker();
     worker.ready().await;
     stage.run_is(|run| run["outcome"] == "succeeded").await;
-    println!("{kind:?}: {hit} kills over {items} items, {} requests", stage.server.request_count());
+    let requests = stage.server.request_count();
+    println!("{place:?}: {hit} kills over {items} items, {requests} requests; the last step told of: {at:?}");
     assert_exactly_once(&stage, items).await;
     stage.remove().await;
-}
-
-#[tokio::test]
-async fn workers_killed_anywhere_neither_lose_nor_repeat_anything_on_sqlite() {
-    killed_anywhere(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn workers_killed_anywhere_neither_lose_nor_repeat_anything_on_postgres() {
-    killed_anywhere(Kind::Postgres).await;
 }

@@ -6,6 +6,7 @@
 mod cancel;
 mod check;
 mod conflict;
+mod engines;
 mod hostile;
 mod kill;
 mod memory;
@@ -17,6 +18,7 @@ mod sources;
 mod stage;
 mod steps;
 mod taps_killed;
+mod temporal;
 
 use std::process::Output;
 

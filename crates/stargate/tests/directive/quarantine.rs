@@ -2,7 +2,7 @@
 
 use stargate_testkit::source_server::{Data, SourceServer};
 
-use crate::stage::{Kind, Stage, Wishes, total};
+use crate::stage::{Kind, Place, Stage, Wishes, total};
 use crate::steps::{field, records};
 
 /// Item 4711 has a number for a title that is no text, by the schema.
@@ -16,15 +16,15 @@ fn one_bad(count: u64) -> SourceServer {
 const SCHEMA: &str =
     r#"{"type":"object","required":["id","title"],"properties":{"title":{"type":"string"}}}"#;
 
-async fn one_in_ten_thousand(kind: Kind) {
+pub(crate) async fn one_in_ten_thousand(place: Place) {
     let wishes =
         Wishes { top: "page_size = 500", item: "schema = \"item.schema.json\"", ..Wishes::default() };
-    let stage = Stage::new(kind, one_bad(10_000)).await;
+    let stage = Stage::new(place, one_bad(10_000)).await;
     std::fs::write(stage.file("directives/item.schema.json"), SCHEMA).unwrap();
     stage.write(&wishes);
     let mut worker = stage.worker();
     worker.ready().await;
-    stage.enqueue();
+    stage.begin();
     let run = stage.run_is(|run| run["outcome"] == "succeeded").await;
     assert_eq!((&run["created"], &run["failed"], total(&run)), (&9999.into(), &1.into(), 10_000));
     let list = stage.json(&["quarantine", "list", "issues"]);
@@ -56,16 +56,6 @@ async fn one_in_ten_thousand(kind: Kind) {
     assert_eq!(stage.json(&["quarantine", "list", "issues"]).as_array().unwrap().len(), 0);
     assert_eq!(stage.json(&["quarantine", "list", "issues", "--all"]).as_array().unwrap().len(), 1);
     stage.remove().await;
-}
-
-#[tokio::test]
-async fn one_bad_item_in_ten_thousand_is_kept_aside_with_its_reason_on_sqlite() {
-    one_in_ten_thousand(Kind::Sqlite).await;
-}
-
-#[tokio::test]
-async fn one_bad_item_in_ten_thousand_is_kept_aside_with_its_reason_on_postgres() {
-    one_in_ten_thousand(Kind::Postgres).await;
 }
 
 #[tokio::test]

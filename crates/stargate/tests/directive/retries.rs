@@ -6,7 +6,7 @@ use stargate_testkit::eventually;
 use stargate_testkit::process::Running;
 use stargate_testkit::source_server::{Fault, SourceServer};
 
-use crate::stage::{Kind, PATIENCE, Stage, Wishes};
+use crate::stage::{Kind, PATIENCE, Place, Stage, Wishes};
 use crate::steps::{field, records};
 
 impl Stage {
@@ -142,12 +142,11 @@ async fn five_conflicts_are_waited_for_and_the_sixth_is_fatal() {
     stage.remove().await;
 }
 
-#[tokio::test]
-async fn what_needs_an_operator_fails_at_once_and_goes_on_where_it_was_when_mended() {
-    let stage = Stage::new(Kind::Sqlite, SourceServer::start(300)).await;
+pub(crate) async fn what_needs_an_operator_fails_at_once(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(300)).await;
     stage.server.fault_at(3, Fault::status(401));
     let worker = ready_worker(&stage).await;
-    stage.enqueue();
+    stage.begin();
     let run = stage.run_is(|run| run["outcome"] == "failed").await;
     assert_eq!((&run["created"], &run["pages"]), (&200.into(), &2.into()));
     assert!(run["error"].as_str().unwrap().starts_with("SOURCE_REFUSED: "), "{run}");
@@ -171,5 +170,20 @@ async fn a_page_that_is_not_as_described_fails_the_run_as_a_validation_failure()
     assert!(run["error"].as_str().unwrap().starts_with("SOURCE_SHAPE: "), "{run}");
     let job: Value = serde_json::from_str(&stage.program.answer(&["job", "show", &job, "--json"])).unwrap();
     assert_eq!((&job["error"]["class"], &job["attempt_count"]), (&"ValidationFailure".into(), &1.into()));
+    stage.remove().await;
+}
+
+/// A wait that is longer than an execution stays for: the engine has to come back.
+pub(crate) async fn what_the_source_asks_for_is_waited_for(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(300)).await;
+    stage.server.fault_at(2, Fault::status(503).with_header("retry-after", "6"));
+    let worker = ready_worker(&stage).await;
+    stage.begin();
+    let waiting = stage.run_is(|run| run["waiting_for"].is_string()).await;
+    assert_eq!((&waiting["created"], &waiting["outcome"]), (&100.into(), &Value::Null), "{waiting}");
+    let run = stage.run_is(|run| run["outcome"] == "succeeded").await;
+    assert_eq!((&run["created"], &run["unchanged"]), (&300.into(), &0.into()), "{run}");
+    assert_eq!(warnings(&worker), [("RetryableTransient".to_owned(), 6.0)]);
+    stage.assert_equal_to_the_source().await;
     stage.remove().await;
 }

@@ -10,6 +10,7 @@ use stargate_testkit::eventually;
 use stargate_testkit::postgres::Database;
 use stargate_testkit::process::{Program, Running, free_port};
 use stargate_testkit::source_server::SourceServer;
+use stargate_testkit::temporal::Namespace;
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::{code, stderr, stdout};
@@ -24,11 +25,33 @@ pub(crate) enum Kind {
     Postgres,
 }
 
+/// What executes runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Embedded,
+    Temporal,
+}
+
+/// Where a test takes place. A store alone means the embedded engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) engine: Engine,
+}
+
+impl From<Kind> for Place {
+    fn from(kind: Kind) -> Self {
+        Self { kind, engine: Engine::Embedded }
+    }
+}
+
 /// One test's surroundings.
 pub(crate) struct Stage {
     pub(crate) program: Program,
     pub(crate) server: SourceServer,
     database: Option<Database>,
+    /// Where its workflows are, on Temporal.
+    pub(crate) namespace: Option<Namespace>,
 }
 
 /// How the directive of a test differs from the usual one.
@@ -46,11 +69,23 @@ pub(crate) struct Wishes {
 
 impl Stage {
     /// Items of a server and a directive `issues` that ingests them.
-    pub(crate) async fn new(kind: Kind, server: SourceServer) -> Self {
-        Self::wishing(kind, server, &Wishes::default()).await
+    pub(crate) async fn new(place: impl Into<Place>, server: SourceServer) -> Self {
+        Self::wishing(place, server, &Wishes::default()).await
     }
 
-    pub(crate) async fn wishing(kind: Kind, server: SourceServer, wishes: &Wishes) -> Self {
+    pub(crate) async fn wishing(place: impl Into<Place>, server: SourceServer, wishes: &Wishes) -> Self {
+        let place = place.into();
+        let namespace = (place.engine == Engine::Temporal).then(Namespace::create);
+        Self::at(place.kind, namespace, server, wishes).await
+    }
+
+    /// With the workflows in a namespace that is there.
+    pub(crate) async fn at(
+        kind: Kind,
+        namespace: Option<Namespace>,
+        server: SourceServer,
+        wishes: &Wishes,
+    ) -> Self {
         let program = Program::new(env!("CARGO_BIN_EXE_stargate"))
             // Nobody listens there, so no node is asked whether it leads.
             .with("STARGATE_LISTEN", format!("127.0.0.1:{}", free_port()))
@@ -65,7 +100,14 @@ impl Stage {
                 (program.with("STARGATE_STORE", database.url().to_owned()), Some(database))
             }
         };
-        let stage = Self { program, server, database };
+        let program = match &namespace {
+            None => program,
+            Some(Namespace { address, name }) => program
+                .with("STARGATE_ENGINE", "temporal")
+                .with("TEMPORAL_ADDRESS", address)
+                .with("TEMPORAL_NAMESPACE", name),
+        };
+        let stage = Self { program, server, database, namespace };
         // Short, so that a dead worker is noticed soon. One that is only slow loses its job, and nothing may come of it.
         let toml = "[worker]\nlease = \"2s\"\nheartbeat = \"500ms\"\npoll = \"200ms\"\n";
         std::fs::write(stage.program.home().join("stargate.toml"), toml).unwrap();
@@ -139,7 +181,13 @@ impl Stage {
         self.program.start(&["worker"])
     }
 
-    /// Puts a run on the queue and does not wait for it.
+    /// Asks for a run and does not wait for it.
+    pub(crate) fn begin(&self) -> String {
+        let run = self.json(&["run", "issues", "--no-wait"]);
+        run["run_id"].as_str().expect("a run id").to_owned()
+    }
+
+    /// Puts a run on the queue and does not wait for it; the answer is its job.
     pub(crate) fn enqueue(&self) -> String {
         self.program.answer(&[
             "job",

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use stargate_testkit::source_server::SourceServer;
 
-use crate::stage::{Kind, Stage};
+use crate::stage::{Place, Stage};
 
 /// The steps in the order of the document.
 const STEPS: [&str; 7] = [
@@ -36,12 +36,11 @@ fn steps_of(records: &[Value]) -> Vec<&str> {
     records.iter().map(|record| field(record, "step")).filter(|step| !step.is_empty()).collect()
 }
 
-#[tokio::test]
-async fn the_seven_steps_are_taken_and_logged_in_their_order() {
-    let stage = Stage::new(Kind::Sqlite, SourceServer::start(250)).await;
+pub(crate) async fn are_taken_and_logged_in_their_order(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(250)).await;
     let mut worker = stage.worker();
     worker.ready().await;
-    stage.enqueue();
+    stage.begin();
     stage.run_is(|run| run["outcome"] == "succeeded").await;
     let log = worker.log();
     let records = records(&log);
@@ -76,14 +75,13 @@ async fn the_seven_steps_are_taken_and_logged_in_their_order() {
     stage.remove().await;
 }
 
-#[tokio::test]
-async fn what_is_unchanged_is_said_and_not_written() {
-    let stage = Stage::new(Kind::Sqlite, SourceServer::start(120)).await;
+pub(crate) async fn what_is_unchanged_is_said_and_not_written(place: Place) {
+    let stage = Stage::new(place, SourceServer::start(120)).await;
     stage.run();
     let written = stage.query("select number, version, updated_at from items order by number").await;
     let mut worker = stage.worker();
     worker.ready().await;
-    stage.enqueue();
+    stage.begin();
     let run = stage.run_is(|run| run["outcome"] == "succeeded" && run["unchanged"] == 120).await;
     assert_eq!((&run["created"], &run["updated"]), (&0.into(), &0.into()));
     let log = worker.log();

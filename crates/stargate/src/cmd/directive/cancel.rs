@@ -8,11 +8,14 @@ use stargate_directive::{End, Outcome, Run, RunId};
 use stargate_queue::store::Cancelled;
 use stargate_queue::{Error, JobId};
 
+use super::EngineChoice;
 use crate::assemble::{self, Migrate, Stores};
+use crate::config::directives::Engine;
 use crate::directing::view::RunView;
 use crate::failure::{Exit, Failure, Result};
 use crate::output;
 use crate::run::App;
+use crate::temporal;
 
 /// How long a run may take to end: what it is writing is written, and a tap gets a few seconds to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
@@ -23,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Cancel {
     /// The directive
     name: String,
+    #[command(flatten)]
+    pub(super) engine: EngineChoice,
 }
 
 impl Cancel {
@@ -30,7 +35,16 @@ impl Cancel {
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let stores = assemble::open_all(&app.settings, Migrate::No).await?;
         let runs = stores.directives.runs(Some(&self.name), None, 50).await?;
+        let is_temporal = |engine: &str| engine == Engine::Temporal.as_str();
         let Some(run) = runs.into_iter().find(|run| run.outcome.is_none()) else {
+            // A workflow that no worker has taken up has no run yet.
+            if is_temporal(app.settings.directives.engine.as_str())
+                && temporal::cancel(&app.settings, &self.name).await?
+            {
+                app.out
+                    .line(format!("the workflow of {} is asked to end; it had not begun to run", self.name));
+                return Ok(());
+            }
             return Err(Failure::new(
                 Exit::NotFound,
                 "NOT_FOUND",
@@ -39,7 +53,11 @@ impl Cancel {
             .help(format!("'stargate directive show {}' lists those that ended", self.name)));
         };
         stores.directives.run_cancel(&run.id).await?;
-        if !is_executed(&stores, &run).await? {
+        let is_executed = match is_temporal(&run.engine) {
+            true => temporal::cancel(&app.settings, &self.name).await?,
+            false => is_executed(&stores, &run).await?,
+        };
+        if !is_executed {
             let end = End { outcome: Outcome::Cancelled, error: None };
             steps::end_abandoned(&stores.directives, &run, end).await?;
         }

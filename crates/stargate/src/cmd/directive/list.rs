@@ -1,15 +1,26 @@
 //! `stargate directive list`: the directives of the configuration's directory.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::Args;
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 use stargate_directive::file::{self, Directive, Problem};
 
-use crate::config::directives::Directives;
+use super::EngineChoice;
+use crate::config::directives::{Directives, Engine};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
+use crate::temporal::{self, WorkflowView};
+
+/// `directive list`
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(super) engine: EngineChoice,
+}
 
 /// The stable fields of `--json`. Of a file that is wrong only its name, its path and its first problem are known.
 #[derive(Debug, Default, Serialize)]
@@ -26,10 +37,13 @@ struct DirectiveView {
     delivered_to: Option<String>,
     path: String,
     problem: Option<String>,
+    /// Its newest workflow; only with the engine temporal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow: Option<WorkflowView>,
 }
 
 /// Lists them in the order of their names.
-pub(super) fn run(app: &App) -> Result<()> {
+pub(super) async fn run(app: &App) -> Result<()> {
     let settings = &app.settings.directives;
     let dir = &settings.dir;
     let files = match file::files(dir) {
@@ -39,16 +53,23 @@ pub(super) fn run(app: &App) -> Result<()> {
             return Err(Failure::io(format!("cannot read the directory {}", dir.display()), &error));
         }
     };
-    let views: Vec<DirectiveView> = files
+    let mut workflows = match settings.engine {
+        Engine::Embedded => BTreeMap::new(),
+        Engine::Temporal => temporal::states(&app.settings).await?,
+    };
+    let mut views: Vec<DirectiveView> = files
         .iter()
         .map(|path| match file::read(path, &settings.queues) {
             Ok(directive) => view(directive, settings),
             Err(problems) => wrong(path, &problems),
         })
         .collect();
+    for view in &mut views {
+        view.workflow = workflows.remove(&view.name);
+    }
     match app.out.json {
         true => app.out.json(&views),
-        false => print(&views, dir, app.out),
+        false => print(&views, dir, settings.engine, app.out),
     }
     Ok(())
 }
@@ -71,6 +92,7 @@ fn view(directive: Directive, settings: &Directives) -> DirectiveView {
         outbox: topic,
         path: directive.path.display().to_string(),
         problem: None,
+        workflow: None,
     }
 }
 
@@ -84,9 +106,12 @@ fn wrong(path: &Path, problems: &[Problem]) -> DirectiveView {
     }
 }
 
-fn print(views: &[DirectiveView], dir: &Path, out: Output) {
-    let mut table =
-        output::table(&["directive", "queue", "tenant/project", "source", "schedule", "table", "outbox"]);
+fn print(views: &[DirectiveView], dir: &Path, engine: Engine, out: Output) {
+    let mut columns = vec!["directive", "queue", "tenant/project", "source", "schedule", "table", "outbox"];
+    if engine == Engine::Temporal {
+        columns.push("workflow");
+    }
+    let mut table = output::table(&columns);
     for view in views.iter().filter(|view| view.problem.is_none()) {
         let text = |text: &Option<String>| Cell::new(text.as_deref().unwrap_or("-"));
         let owner = [&view.tenant, &view.project].map(|part| part.as_deref().unwrap_or("-")).join("/");
@@ -96,7 +121,7 @@ fn print(views: &[DirectiveView], dir: &Path, out: Output) {
         };
         let source = Cell::new(view.source.unwrap_or("-"));
         let name = Cell::new(&view.name).fg(Color::Cyan);
-        table.add_row(vec![
+        let mut row = vec![
             name,
             text(&view.queue),
             Cell::new(owner),
@@ -104,7 +129,11 @@ fn print(views: &[DirectiveView], dir: &Path, out: Output) {
             schedule,
             text(&view.table),
             text(&view.outbox),
-        ]);
+        ];
+        if engine == Engine::Temporal {
+            row.push(Cell::new(view.workflow.as_ref().map_or("-", |workflow| workflow.status)));
+        }
+        table.add_row(row);
     }
     if views.is_empty() {
         out.note(output::dim(format!(

@@ -11,6 +11,7 @@ use stargate_directive::{Directives, RunId, steps};
 
 use super::{failed, found};
 use crate::assemble::{self, Migrate};
+use crate::config::directives::Engine;
 use crate::directing::Runner;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
@@ -165,7 +166,7 @@ impl Retry {
         let runner = Runner::new(&app.settings, &stores.directives, &tasks);
         let directive = found(runner.catalogue.find(&self.name))?;
         let run = RunId(format!("quarantine-{}", ulid::Ulid::generate()));
-        let assignment = found(runner.assignment(directive, run, 1))?;
+        let assignment = found(runner.assignment(directive, run, Engine::Embedded, 1))?;
         for id in &self.ids {
             one(stores.directives.as_ref(), *id).await?;
         }

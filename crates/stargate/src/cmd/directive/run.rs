@@ -1,11 +1,9 @@
 //! `stargate directive run`: one run, followed to its end.
 
-use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::Args;
 use stargate_base::Tasks;
 use stargate_directive::file::Directive;
 use stargate_directive::{Outcome, Run as DirectiveRun, RunId};
@@ -16,17 +14,19 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::found;
+use super::screen::Screen;
 use crate::assemble::{self, Migrate, Stores};
+use crate::config::directives::Engine;
 use crate::config::interval;
 use crate::directing::view::RunView;
 use crate::directing::{self, Catalogue, Runner};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
-use crate::signals;
+use crate::{signals, temporal};
 
 /// How often to look. Fast enough for the eye, slow enough for the store.
-const LOOK_EVERY: Duration = Duration::from_millis(150);
+const LOOK_EVERY: Duration = Duration::from_millis(60);
 
 /// Looks after which it is asked again whether a worker is there: one that was killed is missed a little later.
 const SERVED_EVERY: u32 = 10;
@@ -37,33 +37,35 @@ const SERVED_EVERY: u32 = 10;
 Examples:
   stargate directive run issues
   stargate directive run issues --json | jq .created
+  stargate directive run issues --engine temporal --no-wait
 
 If no worker serves the directive's queue, the run is executed by this command. A run that
 goes on already is followed instead of beginning another.")]
 pub(crate) struct Run {
     /// The directive
     name: String,
-    /// What executes it
-    #[arg(long, value_enum, default_value_t = Engine::Embedded)]
-    engine: Engine,
+    #[command(flatten)]
+    pub(super) engine: super::EngineChoice,
     /// Give up waiting after so long and exit 10; the run goes on
     #[arg(long, value_name = "TIME", value_parser = interval::parse)]
     timeout: Option<Duration>,
-}
-
-/// What executes a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
-    /// A job on the queue
-    Embedded,
+    /// Do not wait: print the run's id and leave it to the workers
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
 }
 
 impl Run {
     /// Enqueues, follows, tells.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let Engine::Embedded = self.engine;
         let directive = found(Catalogue::of(&app.settings).find(&self.name))?;
         let stores = assemble::open_all(&app.settings, Migrate::Yes).await?;
+        if self.no_wait {
+            return self.begin(app, &stores, &directive).await;
+        }
+        if app.settings.directives.engine == Engine::Temporal {
+            let run = temporal::run(app, &stores, &directive, self.timeout).await?;
+            return tell(app.out, &run);
+        }
         stores.jobs.kinds_register(assemble::specs(&app.settings)?).await?;
         let mut hand = Hand { app, stores: &stores, directive: &directive, here: None };
         let followed = self.ask(&mut hand).await;
@@ -71,6 +73,25 @@ impl Run {
             here.end().await;
         }
         tell(app.out, &followed?)
+    }
+
+    /// Has a run begun, unless one goes on.
+    async fn begin(&self, app: &App, stores: &Stores, directive: &Directive) -> Result<()> {
+        let (run, existing) = match app.settings.directives.engine {
+            Engine::Embedded => {
+                stores.jobs.kinds_register(assemble::specs(&app.settings)?).await?;
+                let accepted = stores.jobs.enqueue(vec![directing::job(directive)?]).await?;
+                let accepted = accepted.first().copied();
+                let accepted = accepted.ok_or_else(|| Failure::input("the store did not answer the job"))?;
+                (accepted.id.to_string(), accepted.existing)
+            }
+            Engine::Temporal => temporal::begin(&app.settings, directive).await?,
+        };
+        match app.out.json {
+            true => app.out.json(&serde_json::json!({ "run_id": run, "existing": existing })),
+            false => app.out.line(run),
+        }
+        Ok(())
     }
 
     /// Enqueues a run and follows it. One that has ended and whose job has not heard of it yet is no answer: another is
@@ -204,57 +225,6 @@ impl Here {
         self.stop.cancel();
         drop(self.pool.await);
         self.tasks.join().await;
-    }
-}
-
-/// What a person sees meanwhile.
-struct Screen {
-    out: Output,
-    bar: Option<ProgressBar>,
-    /// What was said last where there is no terminal.
-    waiting: Option<String>,
-}
-
-impl Screen {
-    fn new(out: Output, name: &str) -> Self {
-        let is_wanted = !out.json && std::io::stderr().is_terminal();
-        let bar = is_wanted.then(|| {
-            let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix}  {msg}") {
-                bar.set_style(style);
-            }
-            bar.set_prefix(name.to_owned());
-            bar.enable_steady_tick(Duration::from_millis(100));
-            bar
-        });
-        Self { out, bar, waiting: None }
-    }
-
-    fn show(&mut self, run: &DirectiveRun) {
-        let Some(bar) = &self.bar else {
-            if self.waiting != run.beat.waiting_for {
-                self.waiting.clone_from(&run.beat.waiting_for);
-                self.waiting.iter().for_each(|reason| self.out.note(format!("waiting: {reason}")));
-            }
-            return;
-        };
-        let counts = run.counts;
-        let mut text = format!("page {}  {} items", run.pages, output::grouped(counts.total()));
-        if counts.failed > 0 {
-            text.push_str(&format!("  {} quarantined", output::grouped(counts.failed)));
-        }
-        if let Some(reason) = &run.beat.waiting_for {
-            text.push_str(&format!("  waiting: {reason}"));
-        }
-        bar.set_message(text);
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 

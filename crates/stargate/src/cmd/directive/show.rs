@@ -7,13 +7,15 @@ use stargate_directive::file::Directive;
 use stargate_directive::kv::Keys;
 use stargate_directive::{Cursor, Outcome, Run};
 
-use super::{found, quarantine};
+use super::{EngineChoice, found, quarantine};
 use crate::assemble::{self, Migrate};
+use crate::config::directives::Engine;
 use crate::directing::Catalogue;
 use crate::directing::view::RunView;
 use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::run::App;
+use crate::temporal::{self, WorkflowView};
 
 /// `directive show`
 #[derive(Debug, Args)]
@@ -23,6 +25,8 @@ pub(crate) struct Show {
     /// How many runs to show
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
+    #[command(flatten)]
+    pub(super) engine: EngineChoice,
 }
 
 impl Show {
@@ -37,6 +41,10 @@ impl Show {
         let partial = store.kv_get(&keys.partial).await?;
         let quarantined = quarantine::waiting(store, &self.name).await?;
         let now = stores.jobs.now().await?;
+        let workflow = match app.settings.directives.engine {
+            Engine::Embedded => None,
+            Engine::Temporal => temporal::state(&app.settings, &self.name).await?,
+        };
         if app.out.json {
             app.out.json(&serde_json::json!({
                 "name": directive.name,
@@ -51,6 +59,7 @@ impl Show {
                 "cursor_updated_at": cursor.as_ref().map(|entry| entry.updated_at),
                 "partial": partial.as_ref().map(|entry| &*entry.value),
                 "quarantined": quarantined,
+                "workflow": workflow,
                 "runs": runs.iter().map(RunView::from).collect::<Vec<_>>(),
             }));
             return Ok(());
@@ -73,6 +82,9 @@ impl Show {
             app.out.line(format!("beyond it  {}", partial.value));
         }
         app.out.line(format!("quarantine {quarantined} waiting"));
+        if let Some(workflow) = &workflow {
+            show_workflow(workflow, now, app.out);
+        }
         app.out.line("");
         list(&runs, now, app.out);
         Ok(())
@@ -89,6 +101,21 @@ fn head(directive: &Directive, out: Output) {
     out.line(format!("sink       table {}{outbox}", directive.sink.table.name));
     if let Some(schedule) = &directive.schedule {
         out.line(format!("schedule   {} ({})", schedule.cron, schedule.time_zone));
+    }
+}
+
+fn show_workflow(workflow: &WorkflowView, now: Timestamp, out: Output) {
+    let began =
+        workflow.started_at.map(|at| format!(" · began {}", output::when(at, now))).unwrap_or_default();
+    out.line(format!(
+        "workflow   {} · {} · {} events{began}",
+        workflow.workflow_id, workflow.status, workflow.history_events
+    ));
+    for pending in &workflow.pending {
+        let failure = pending.last_failure.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let next =
+            pending.next_attempt_at.map(|at| format!(", next {}", output::when(at, now))).unwrap_or_default();
+        out.line(format!("           {} · attempt {}{next}{failure}", pending.activity, pending.attempt));
     }
 }
 

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use super::{any, check_queues, number, read_list, within};
+use crate::config::directives::Engine;
 use crate::config::layer::{Described, Setting};
 
 /// All of them, as they appear in the documentation.
 pub(super) fn described() -> Vec<Described> {
-    vec![DIR.described(), QUEUES.described(), TENANT_CONCURRENCY.described()]
+    vec![DIR.described(), QUEUES.described(), TENANT_CONCURRENCY.described(), ENGINE.described()]
 }
 
 pub(in crate::config) const DIR: Setting<PathBuf> = Setting {
@@ -41,3 +42,13 @@ pub(in crate::config) const TENANT_CONCURRENCY: Setting<u64> = number(
     &[],
     |n| within(*n, 1, 4096, u64::to_string),
 );
+pub(in crate::config) const ENGINE: Setting<Engine> = Setting {
+    key: "directives.engine",
+    about: "What executes directives: `embedded` (jobs on the queue) or `temporal` (workflows on the cluster of `[temporal]`).",
+    default: "embedded",
+    flag: "--engine",
+    env: &["STARGATE_ENGINE"],
+    read: Engine::read,
+    check: any,
+    show: |engine| engine.as_str().to_owned(),
+};
