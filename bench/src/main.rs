@@ -1,5 +1,5 @@
 //! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, of the git side,
-//! and of directives.
+//! and of directives on both engines.
 //!
 //! Every figure stands beside the raw limit of the same database or the bare program, taken in the same run on the same
 //! machine, and what counts is the ratio. `README.md` in this folder says how to read the output.
@@ -16,6 +16,7 @@ mod noop;
 mod raw;
 mod report;
 mod scale;
+mod temporal;
 mod throughput;
 
 use anyhow::Result;
@@ -97,6 +98,8 @@ enum Command {
     Git(git::Options),
     /// A directive that loads rows into Postgres, beside dlt and a Singer target.
     Directive(directive::Options),
+    /// A directive on a Temporal server of its own, beside the embedded engine and a bare loop of the SDK.
+    Temporal(temporal::Options),
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -113,6 +116,7 @@ async fn main() -> Result<()> {
         Command::Clip { ffmpeg, ffprobe, repeats } => clip::run(&ffmpeg, &ffprobe, repeats).await,
         Command::Git(options) => git::run(&options).await,
         Command::Directive(options) => directive::run(&options).await,
+        Command::Temporal(options) => temporal::run(&options).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(directive: &str, outcome: Outcome) {
 }
 
 /// Counts a retry that the queue does not see.
-pub(crate) fn retry(code: &str, class: ErrorClass) {
+pub fn retry(code: &str, class: ErrorClass) {
     let (code, class) = (code.to_owned(), class.as_str());
     metrics::counter!(stargate_queue::metrics::RETRIES, "code" => code, "error_class" => class).increment(1);
 }

@@ -275,7 +275,8 @@ impl Execution {
         let mapping = self.given.mapping.clone();
         let watch = self.given.watch.clone();
         // What is read ahead of the last page of this execution would be read again by the next.
-        let concurrency = u64::from(directive.concurrency).min(self.given.pages_max.unwrap_or(u64::MAX)) as usize;
+        let concurrency =
+            u64::from(directive.concurrency).min(self.given.pages_max.unwrap_or(u64::MAX)) as usize;
         let reading = Reading { feed, mapping, pace, concurrency, watch };
         let mut ahead = Ahead::start(&self.given.tasks, reading, self.who.clone(), &self.position);
         let worked = self.pages(&mut ahead, stopping).await;

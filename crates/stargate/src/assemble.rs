@@ -213,7 +213,7 @@ pub(crate) async fn announce(store: &dyn Store, settings: &Settings) -> Result<P
                 .help(format!("known kinds: {}; describe it under [kinds.{kind:?}]", names.join(", "))));
         }
     }
-    let directives = match settings.directives.engine {
+    let directives = match settings.directives.scheduler {
         Engine::Embedded => Schedules::planned(&directing::Catalogue::of(settings))?,
         Engine::Temporal => Schedules::elsewhere(),
     };

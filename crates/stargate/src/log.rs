@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 pub(crate) fn install(settings: &Settings, verbose: u8, quiet: bool) -> Result<()> {
     let level = match (quiet, verbose) {
         (true, 0) => "error",
-        (true, 1) | (false, 0) => "info",
+        (true, 1) | (false, 0) => "info,temporalio_sdk_core=warn",
         (true, 2) | (false, 1) => {
             "info,stargate=debug,stargate_queue=debug,stargate_store=debug,stargate_artifact=debug,\
              stargate_jobs=debug,stargate_web=debug,stargate_mirror=debug"

@@ -37,7 +37,7 @@ pub(crate) struct PendingView {
     pub(crate) next_attempt_at: Option<Timestamp>,
 }
 
-pub(crate) async fn start(
+pub(crate) fn start(
     _: &Settings,
     _: &SharedDirectives,
     _: &Tasks,

@@ -188,7 +188,7 @@ impl Service {
         let handle = self.start_pool(registry, assemble::pool_config(&settings.worker)).await?;
         if settings.directives.engine == Engine::Temporal {
             let stop = self.stop.clone();
-            self.temporal = Some(temporal::start(settings, directives, &self.tasks, stop).await?);
+            self.temporal = Some(temporal::start(settings, directives, &self.tasks, stop)?);
         }
         for relay in directing::relays(settings, directives)? {
             self.tasks.spawn(relay.run(self.stop.clone()));

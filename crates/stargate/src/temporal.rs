@@ -7,8 +7,10 @@ mod steer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use stargate_base::Tasks;
+use sha2::Digest as _;
+use stargate_base::{Backoff, ErrorClass, Tasks};
 use stargate_directive::SharedDirectives;
 use stargate_temporal::{Cluster, Scheduled, ServeOptions, Tls};
 use tokio::task::JoinHandle;
@@ -19,22 +21,30 @@ pub(crate) use self::follow::{begin, run};
 use self::host::Host;
 pub(crate) use self::steer::{WorkflowView, cancel, state, states};
 use crate::config::Settings;
+use crate::config::directives::Engine;
 use crate::config::temporal as given;
 use crate::directing::Catalogue;
 use crate::failure::{Failure, Result, chain};
 
+/// The pauses between two tries to reach a cluster that is away.
+const AWAY: Backoff =
+    Backoff { first: Duration::from_secs(1), factor: 2.0, cap: Duration::from_secs(30), jitter: 0.2 };
+
 /// Connects to the cluster of the settings.
 pub(crate) async fn connect(settings: &Settings) -> Result<Cluster> {
+    Ok(Cluster::connect(&place(settings, settings.leader.instance.clone())?).await?)
+}
+
+/// Where the cluster is and how to be let in, for somebody of this name.
+fn place(settings: &Settings, identity: String) -> Result<stargate_temporal::Settings> {
     let given = &settings.temporal;
-    let tls = given.tls.as_ref().map(tls).transpose()?;
-    let wanted = stargate_temporal::Settings {
+    Ok(stargate_temporal::Settings {
         address: given.address.clone(),
         namespace: given.namespace.clone(),
-        identity: settings.leader.instance.clone(),
+        identity,
         api_key: given.api_key.clone(),
-        tls,
-    };
-    Ok(Cluster::connect(&wanted).await?)
+        tls: given.tls.as_ref().map(tls).transpose()?,
+    })
 }
 
 fn tls(given: &given::Tls) -> Result<Tls> {
@@ -54,47 +64,68 @@ fn tls(given: &given::Tls) -> Result<Tls> {
     })
 }
 
-/// Connects, and serves the queues of directives until `stop`, which it also cancels if it cannot go on.
-pub(crate) async fn start(
+/// Serves the queues of directives until `stop`, which it also cancels if it cannot go on. A cluster that is away is
+/// waited for: the rest of the node has nothing to do with it.
+pub(crate) fn start(
     settings: &Settings,
     store: &SharedDirectives,
     tasks: &Tasks,
     stop: CancellationToken,
 ) -> Result<JoinHandle<Result<()>>> {
-    let cluster = connect(settings).await?;
-    apply_schedules(settings, &cluster).await?;
+    let place = place(settings, settings.leader.instance.clone())?;
+    let schedules = schedules(settings);
     let queues = queues(settings);
-    tracing::info!(
-        address = settings.temporal.address,
-        namespace = settings.temporal.namespace,
-        queues = queues.join(","),
-        "serving directives on Temporal"
-    );
-    Ok(serve(settings, cluster, store, tasks, queues, stop))
+    let (host, options) = (host(settings, store, tasks), options(settings, queues.clone()));
+    Ok(tasks.spawn(async move {
+        let served = async {
+            let Some(cluster) = reach(&place, &stop).await? else { return Ok(()) };
+            if let Some(Schedules { installation, wanted, kept }) = &schedules {
+                cluster.apply_schedules(installation, wanted, kept).await?;
+            }
+            if queues.is_empty() {
+                // Another node serves them.
+                stop.cancelled().await;
+                return Ok(());
+            }
+            let stargate_temporal::Settings { address, namespace, .. } = &place;
+            tracing::info!(address, namespace, queues = queues.join(","), "serving directives on Temporal");
+            Ok(stargate_temporal::serve(cluster, host, options, stop.clone()).await?)
+        };
+        let ended = served.await;
+        stop.cancel();
+        ended
+    }))
 }
 
-/// Serves queues in the background.
-fn serve(
-    settings: &Settings,
-    cluster: Cluster,
-    store: &SharedDirectives,
-    tasks: &Tasks,
-    queues: Vec<String>,
-    stop: CancellationToken,
-) -> JoinHandle<Result<()>> {
-    let options = ServeOptions {
+/// Connects, however often it takes; none if it is told to stop meanwhile.
+async fn reach(place: &stargate_temporal::Settings, stop: &CancellationToken) -> Result<Option<Cluster>> {
+    for attempt in 1.. {
+        let error = match Cluster::connect(place).await {
+            Ok(cluster) => return Ok(Some(cluster)),
+            Err(error) if error.class() == ErrorClass::RetryableTransient => error,
+            Err(error) => return Err(error.into()),
+        };
+        let pause = AWAY.delay(attempt);
+        tracing::warn!(error = chain(&error), retry_after = ?pause, "Temporal cannot be reached yet");
+        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn host(settings: &Settings, store: &SharedDirectives, tasks: &Tasks) -> Arc<Host> {
+    Arc::new(Host::new(settings, store, tasks))
+}
+
+fn options(settings: &Settings, queues: Vec<String>) -> ServeOptions {
+    ServeOptions {
         activities_max: settings.worker.concurrency,
         pages_per_activity: settings.temporal.pages_per_activity,
         graceful: settings.worker.shutdown_timeout,
         metrics: settings.temporal.metrics,
         ..ServeOptions::new(queues)
-    };
-    let host = Arc::new(Host::new(settings, store, tasks));
-    tasks.spawn(async move {
-        let ended = stargate_temporal::serve(cluster, host, options, stop.clone()).await;
-        stop.cancel();
-        Ok(ended?)
-    })
+    }
 }
 
 /// The queues of directives that this worker serves.
@@ -104,15 +135,35 @@ fn queues(settings: &Settings) -> Vec<String> {
     settings.directives.queues.iter().filter(is_served).cloned().collect()
 }
 
-/// What the files say about schedules becomes what the cluster does.
-async fn apply_schedules(settings: &Settings, cluster: &Cluster) -> Result<()> {
+/// What the files say about schedules.
+struct Schedules {
+    installation: String,
+    wanted: Vec<Scheduled>,
+    /// Directives whose files cannot be read now.
+    kept: Vec<String>,
+}
+
+/// What is to become of the cluster's schedules; none if they stay as they are.
+fn schedules(settings: &Settings) -> Option<Schedules> {
+    if settings.directives.scheduler != Engine::Temporal {
+        tracing::info!(
+            "schedules stay on the queue: directives.engine in stargate.toml decides, not --engine"
+        );
+        return None;
+    }
+    let dir = &settings.directives.dir;
     let all = match Catalogue::of(settings).all() {
-        Ok(all) => all,
+        Ok(all) if dir.is_dir() => all,
+        Ok(_) => {
+            tracing::info!(dir = %dir.display(), "no directives here, so schedules stay as they are");
+            return None;
+        }
         Err(error) => {
             tracing::warn!(%error, "directives cannot be read, so their schedules stay as they are");
-            return Ok(());
+            return None;
         }
     };
+    let installation = installation(settings);
     let (mut wanted, mut kept) = (Vec::new(), Vec::new());
     for (name, found) in all {
         match found {
@@ -121,17 +172,22 @@ async fn apply_schedules(settings: &Settings, cluster: &Cluster) -> Result<()> {
                 cron: schedule.cron,
                 time_zone: schedule.time_zone,
                 queue: directive.queue,
+                installation: installation.clone(),
             })),
             Err(trouble) => {
-                tracing::warn!(
-                    problem = trouble.message,
-                    "a directive is passed over; see 'stargate directive check'"
-                );
+                let problem = trouble.message;
+                tracing::warn!(problem, "a directive is passed over; see 'stargate directive check'");
                 kept.push(name);
             }
         }
     }
-    Ok(cluster.apply_schedules(&wanted, &kept).await?)
+    Some(Schedules { installation, wanted, kept })
+}
+
+/// All nodes with the same store are one installation.
+fn installation(settings: &Settings) -> String {
+    let digest = sha2::Sha256::digest(settings.store.to_string());
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl From<stargate_temporal::Error> for Failure {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stargate_base::ErrorClass;
 use stargate_directive::file::{Directive, Source};
 use stargate_directive::steps::{self, Assignment, Ended, Progress, Trouble};
 use stargate_directive::{End, Outcome, RunId, SharedDirectives};
@@ -12,15 +13,17 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::ENGINE;
 use crate::failure;
 use crate::given::GivenSources;
 use crate::plan::{Begun, Close, Fetch, Of, Plan, Retry, Stand, Stretch, Summary, millis};
+use crate::{ENGINE, workflow_id};
 
 /// How often a stretch says where it is, besides with every batch. The answers tell whether it is to stop.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 /// Runs of a directive that are looked through for orphans.
 const ORPHANS_MAX: u32 = 20;
+/// A workflow was started under a wrong id.
+const WORKFLOW_ID: &str = "TEMPORAL_WORKFLOW_ID";
 /// Nobody goes on with the run.
 const RUN_ABANDONED: &str = "RUN_ABANDONED";
 
@@ -53,6 +56,7 @@ impl Activities {
     /// Steps 1 and 2: the directive is read, the run entered, its cursor resolved.
     #[activity(name = "stargate.directive.begin")]
     pub(crate) async fn begin(self: Arc<Self>, ctx: ActivityContext, of: Of) -> Result<Begun, ActivityError> {
+        check_name(&ctx, &of)?;
         self.end_orphans(&of).await;
         let directive = self.directive(&of.directive, &of.run).await?;
         let plan = self.plan_of(&directive);
@@ -100,6 +104,19 @@ impl Activities {
         }
         let run = store.run(&close.run).await.map_err(retry)?.unwrap_or(run);
         Ok(run.outcome.map(|outcome| Summary::of(&run, outcome)))
+    }
+}
+
+/// One run of a directive at a time is kept by the workflow's id: under another one, two would end each other's runs.
+fn check_name(ctx: &ActivityContext, of: &Of) -> Result<(), ActivityError> {
+    let expected = workflow_id(&of.directive);
+    match ctx.info().workflow_id.as_deref() {
+        Some(found) if found != expected => {
+            let message =
+                format!("a workflow of directive {} has the id {expected}, not {found}", of.directive);
+            Err(failure::fatal(&Trouble::new(ErrorClass::Fatal, WORKFLOW_ID, message)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -199,7 +216,10 @@ impl Activities {
                 Err(ActivityError::cancelled_with_details(progress))
             }
             Ended::Stopped => Err(failure::stopped()),
-            Ended::Wait { after, trouble } => Err(failure::wait(after, &trouble)),
+            Ended::Wait { after, trouble } => {
+                stargate_directive::metrics::retry(&trouble.code, trouble.class);
+                Err(failure::wait(after, &trouble))
+            }
             Ended::Failed(trouble) => Err(failure::fatal(&trouble)),
         }
     }

@@ -1,9 +1,11 @@
 //! A connection to a cluster: its own, or a hosted one with an API key or a certificate.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use stargate_base::Secret;
-use temporalio_client::tonic::IntoRequest as _;
+use temporalio_client::errors::ClientConnectError;
+use temporalio_client::tonic::{IntoRequest as _, Status};
 use temporalio_client::{Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions};
 use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNamespaceRequest;
 use url::Url;
@@ -52,21 +54,22 @@ impl std::fmt::Debug for Tls {
 /// Connects and asks for the namespace, so that what is wrong is known at once.
 pub(crate) async fn connect(settings: &Settings) -> Result<(Client, Place)> {
     let url = url(settings)?;
+    check_key(settings.api_key.as_ref())?;
     let place = Place { address: url.to_string(), namespace: settings.namespace.clone() };
+    let said = |request, status: &Status| {
+        unanswered(settings, &place, status).unwrap_or_else(|| place.error(request, status))
+    };
     let connected = tokio::time::timeout(CONNECT_MAX, async {
-        let connection =
-            Connection::connect(options(settings, url)).await.map_err(
-                |error| match crate::error::status_of(&error) {
-                    Some(status) => place.error("connecting", status),
-                    None => {
-                        let Place { address, namespace } = place.clone();
-                        Error::Unreachable { address, namespace, problem: chain(&error) }
-                    }
-                },
-            )?;
+        let connection = Connection::connect(options(settings, url)).await;
+        let connection = connection.map_err(|error| match &error {
+            ClientConnectError::SystemInfoCallError(status) => said("connecting", status),
+            // Its own text is that of a debugger.
+            ClientConnectError::TonicTransportError(error) => broken(&place, chain(error)),
+            error => broken(&place, chain(error)),
+        })?;
         let ask = DescribeNamespaceRequest { namespace: settings.namespace.clone(), ..Default::default() };
         let asked = connection.workflow_service().describe_namespace(ask.into_request()).await;
-        asked.map_err(|status| place.error("describing the namespace", &status))?;
+        asked.map_err(|status| said("describing the namespace", &status))?;
         Ok(connection)
     });
     let connection = connected.await.map_err(|_| place.late("connecting", CONNECT_MAX))??;
@@ -75,17 +78,49 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, Place)> {
     Ok((client, place))
 }
 
+/// What a status means that no cluster sent: the connection broke. `None` if it is an answer.
+fn unanswered(settings: &Settings, place: &Place, status: &Status) -> Option<Error> {
+    // Only a status that was made here has a cause.
+    let cause = chain(status.source()?);
+    // With TLS 1.3 a client's certificate is looked at after the handshake, and the reason does not always reach us.
+    let hint = match settings.tls.as_ref().map(|tls| tls.identity.is_some()) {
+        None => "",
+        Some(false) => "; a cluster that wants a client certificate closes like this, and none is set",
+        Some(true) => "; a cluster that does not trust our client certificate closes like this",
+    };
+    Some(broken(place, format!("{cause}{hint}")))
+}
+
+fn broken(place: &Place, problem: String) -> Error {
+    let Place { address, namespace } = place.clone();
+    Error::Unreachable { address, namespace, problem }
+}
+
+/// The client leaves out a key that no header can carry, and the cluster would say that there is none.
+fn check_key(key: Option<&Secret>) -> Result<()> {
+    let can_be_sent = |key: &Secret| {
+        let text = key.reveal();
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    match key {
+        Some(key) if !can_be_sent(key) => Err(Error::Setting {
+            field: "temporal.api_key",
+            problem: "is empty or has a space, a line break or a letter outside ASCII in it".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn options(settings: &Settings, url: Url) -> ConnectionOptions {
-    let tls = settings.tls.as_ref().map(|tls| {
-        let client = tls.identity.as_ref().map(|(certificate, key)| {
-            ClientTlsOptions::builder()
-                .client_cert(certificate.clone())
-                .client_private_key(key.clone())
-                .build()
+    // A key is never sent in the clear.
+    let tls = settings.tls.clone().or_else(|| settings.api_key.is_some().then(Tls::default));
+    let tls = tls.map(|tls| {
+        let client = tls.identity.map(|(certificate, key)| {
+            ClientTlsOptions::builder().client_cert(certificate).client_private_key(key).build()
         });
         TlsOptions::builder()
-            .maybe_server_root_ca_cert(tls.ca.clone())
-            .maybe_domain(tls.server_name.clone())
+            .maybe_server_root_ca_cert(tls.ca)
+            .maybe_domain(tls.server_name)
             .maybe_client_tls_options(client)
             .build()
     });

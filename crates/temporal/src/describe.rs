@@ -1,11 +1,11 @@
 //! What an operator wants to know about a cluster.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use temporalio_client::NamespacedClient as _;
 use temporalio_client::tonic::IntoRequest as _;
 use temporalio_common::protos::temporal::api::enums::v1::{NamespaceState, TaskQueueType};
-use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
+use temporalio_common::protos::temporal::api::taskqueue::v1::{PollerInfo, TaskQueue};
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     DescribeNamespaceRequest, DescribeTaskQueueRequest, GetSystemInfoRequest,
 };
@@ -13,6 +13,12 @@ use temporalio_common::protos::temporal::api::workflowservice::v1::{
 use crate::cluster::Cluster;
 use crate::error::Result;
 use crate::{search, steps_queue};
+
+/// What the identity of a worker ends with that serves for one run only: nobody may rely on it.
+pub const LENT: &str = "/run";
+
+/// A poll lasts a minute at most; who has not asked for longer is gone, though the cluster lists it for a while.
+const POLL_MAX: Duration = Duration::from_secs(70);
 
 /// A cluster as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +90,8 @@ impl Cluster {
             namespace_is_active: state == Some(NamespaceState::Registered),
             retention: retention.and_then(|retention| retention.try_into().ok()),
             polled,
-            search_attributes_missing: search::missing(&self.client, &self.place).await?,
+            // A hosted cluster may not say.
+            search_attributes_missing: search::missing(&self.client, &self.place).await.unwrap_or_default(),
         })
     }
 
@@ -99,7 +106,13 @@ impl Cluster {
             self.client.connection().workflow_service().describe_task_queue(ask.into_request()).await;
         let answer =
             answer.map_err(|status| self.place.error("describing a task queue", &status))?.into_inner();
-        let mut pollers: Vec<String> = answer.pollers.into_iter().map(|poller| poller.identity).collect();
+        let is_there = |poller: &PollerInfo| {
+            let asked = poller.last_access_time.and_then(|at| SystemTime::try_from(at).ok());
+            let age = asked.and_then(|asked| asked.elapsed().ok());
+            age.is_none_or(|age| age < POLL_MAX) && !poller.identity.ends_with(LENT)
+        };
+        let pollers = answer.pollers.into_iter().filter(is_there);
+        let mut pollers: Vec<String> = pollers.map(|poller| poller.identity).collect();
         pollers.sort();
         pollers.dedup();
         Ok(pollers)

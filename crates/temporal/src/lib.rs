@@ -32,7 +32,7 @@ pub mod workflow;
 pub use activities::Host;
 pub use cluster::{Cluster, Started};
 pub use connect::{Settings, Tls};
-pub use describe::{Description, Polled};
+pub use describe::{Description, LENT, Polled};
 pub use error::{Error, Result};
 pub use schedules::Scheduled;
 pub use serve::{ServeOptions, serve};

@@ -34,6 +34,8 @@ pub struct Scheduled {
     pub time_zone: String,
     /// Where its runs wait.
     pub queue: String,
+    /// Whose schedule it is, of all that use the namespace: only theirs are removed by an installation.
+    pub installation: String,
 }
 
 /// What is to be done about a schedule.
@@ -45,18 +47,30 @@ enum Change<'a> {
 }
 
 impl Cluster {
-    /// Makes the cluster's schedules of directives those that are wanted. Those of `kept` stay as they are: their
+    /// Makes the schedules of an installation those that are wanted. Those of `kept` stay as they are: their
     /// directives cannot be read now, which is no reason to forget them. Schedules of others are not touched.
-    pub async fn apply_schedules(&self, wanted: &[Scheduled], kept: &[String]) -> Result<()> {
+    pub async fn apply_schedules(
+        &self,
+        installation: &str,
+        wanted: &[Scheduled],
+        kept: &[String],
+    ) -> Result<()> {
         let known = self.known_schedules().await?;
-        for change in changes(&known, wanted, kept) {
+        for change in changes(installation, &known, wanted, kept) {
             let applied = match &change {
                 Change::Create(scheduled) => self.create(scheduled).await,
                 Change::Update(scheduled) => self.update(scheduled).await,
                 Change::Delete(id) => self.delete(id).await,
             };
-            applied.map_err(|error| self.error("applying schedules", &error))?;
-            tracing::info!(agent = "meta-worker", change = ?change, "applied a schedule");
+            match applied {
+                Ok(()) => tracing::info!(?change, "applied a schedule"),
+                // The others are not to wait for one that the cluster cannot read.
+                Err(error) if is(&error, Code::InvalidArgument) => {
+                    let error = self.error("applying a schedule", &error);
+                    tracing::error!(?change, %error, "the cluster does not take a schedule; the directive runs only when asked");
+                }
+                Err(error) => return Err(self.error("applying schedules", &error)),
+            }
         }
         Ok(())
     }
@@ -69,7 +83,7 @@ impl Cluster {
         for schedule in self.timely("listing schedules", listed).await? {
             let schedule = schedule.map_err(|error| self.error("listing schedules", &error))?;
             let is_ours = schedule.schedule_id().starts_with(WORKFLOW_ID_PREFIX)
-                && schedule.workflow_type().is_none_or(|kind| kind == SCHEDULED);
+                && schedule.workflow_type() == Some(SCHEDULED);
             if is_ours {
                 known.insert(
                     schedule.schedule_id().to_owned(),
@@ -120,7 +134,12 @@ fn is(error: &ScheduleError, code: Code) -> bool {
     status_of(error).is_some_and(|status| status.code() == code)
 }
 
-fn changes<'a>(known: &HashMap<String, String>, wanted: &'a [Scheduled], kept: &[String]) -> Vec<Change<'a>> {
+fn changes<'a>(
+    installation: &str,
+    known: &HashMap<String, String>,
+    wanted: &'a [Scheduled],
+    kept: &[String],
+) -> Vec<Change<'a>> {
     let mut changes = Vec::new();
     for scheduled in wanted {
         match known.get(&workflow_id(&scheduled.directive)) {
@@ -134,7 +153,9 @@ fn changes<'a>(known: &HashMap<String, String>, wanted: &'a [Scheduled], kept: &
         wanted.iter().any(|scheduled| is_named(&scheduled.directive))
             || kept.iter().any(|name| is_named(name))
     };
-    let mut gone: Vec<String> = known.keys().filter(|id| !stays(id)).cloned().collect();
+    let is_ours = |note: &str| note.starts_with(&format!("{NOTE} {installation}: "));
+    let gone = known.iter().filter(|(id, note)| !stays(id) && is_ours(note)).map(|(id, _)| id.clone());
+    let mut gone: Vec<String> = gone.collect();
     gone.sort();
     changes.extend(gone.into_iter().map(Change::Delete));
     changes
@@ -148,9 +169,26 @@ fn action(scheduled: &Scheduled) -> ScheduleAction {
 
 fn spec(scheduled: &Scheduled) -> ScheduleSpec {
     ScheduleSpec::builder()
-        .cron_strings(vec![cron(&scheduled.cron)])
+        .cron_strings(crons(&scheduled.cron))
         .timezone_name(scheduled.time_zone.clone())
         .build()
+}
+
+/// The expression as the cluster reads it. Where both a day of the month and one of the week are named, either will do
+/// here, and there both must fit: so it is told twice.
+fn crons(expression: &str) -> Vec<String> {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let first = fields.len().saturating_sub(5);
+    let is_named = |field: usize| fields.get(first + field).is_some_and(|day| !["*", "?"].contains(day));
+    if fields.len() < 5 || !is_named(2) || !is_named(4) {
+        return vec![cron(expression)];
+    }
+    let without = |field: usize| {
+        let mut fields = fields.clone();
+        fields[first + field] = "*";
+        cron(&fields.join(" "))
+    };
+    vec![without(4), without(2)]
 }
 
 /// The expression as the cluster reads it: there the sixth field is the year, and seconds come with the seventh.
@@ -163,7 +201,8 @@ fn cron(expression: &str) -> String {
 
 /// Says what was applied, so that the same is not applied again.
 fn note(scheduled: &Scheduled) -> String {
-    format!("{NOTE}: {} {} {}", scheduled.cron, scheduled.time_zone, scheduled.queue)
+    let Scheduled { cron, time_zone, queue, installation, .. } = scheduled;
+    format!("{NOTE} {installation}: {cron} {time_zone} {queue}")
 }
 
 #[cfg(test)]
@@ -176,6 +215,7 @@ mod tests {
             cron: "0 3 * * *".to_owned(),
             time_zone: "Europe/Berlin".to_owned(),
             queue: "meta-py".to_owned(),
+            installation: "here".to_owned(),
         }
     }
 
@@ -184,11 +224,12 @@ mod tests {
         let wanted = [nightly("new"), nightly("same"), nightly("changed")];
         let known = HashMap::from([
             ("directive:same".to_owned(), note(&nightly("same"))),
-            ("directive:changed".to_owned(), "stargate: 0 4 * * * UTC meta-py".to_owned()),
+            ("directive:changed".to_owned(), "stargate here: 0 4 * * * UTC meta-py".to_owned()),
+            ("directive:elsewhere".to_owned(), "stargate there: 0 4 * * * UTC meta-py".to_owned()),
             ("directive:gone".to_owned(), note(&nightly("gone"))),
             ("directive:broken".to_owned(), note(&nightly("broken"))),
         ]);
-        let found = changes(&known, &wanted, &["broken".to_owned()]);
+        let found = changes("here", &known, &wanted, &["broken".to_owned()]);
         let expected = [
             Change::Create(&wanted[0]),
             Change::Update(&wanted[2]),
@@ -202,5 +243,13 @@ mod tests {
         assert_eq!(cron("0 3 * * *"), "0 3 * * *");
         assert_eq!(cron("30 0 3 * * *"), "30 0 3 * * * *");
         assert_eq!(cron("@hourly"), "@hourly");
+    }
+
+    #[test]
+    fn a_day_of_the_month_or_of_the_week_is_told_twice() {
+        assert_eq!(crons("0 4 1 * MON"), ["0 4 1 * *", "0 4 * * MON"]);
+        assert_eq!(crons("30 0 4 1 * MON"), ["30 0 4 1 * * *", "30 0 4 * * MON *"]);
+        assert_eq!(crons("0 4 * * MON"), ["0 4 * * MON"]);
+        assert_eq!(crons("@hourly"), ["@hourly"]);
     }
 }

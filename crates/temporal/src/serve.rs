@@ -35,7 +35,7 @@ const WORKFLOW_TASKS_MAX: usize = 20;
 const QUEUES_MAX: usize = 64;
 
 const ACTIVITIES_MAX: usize = 10;
-const PAGES_PER_ACTIVITY: u64 = 500;
+const PAGES_PER_ACTIVITY: u64 = 100;
 const GRACEFUL: Duration = Duration::from_secs(25);
 
 /// How workers work.

@@ -8,6 +8,7 @@ mod scheduled;
 use stargate_directive::pace::PAGE_SIZE;
 use stargate_directive::steps::Progress;
 use stargate_directive::{Cursor, Outcome, RunId};
+use temporalio_common::error::IncomingError;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_sdk::workflows::select;
 use temporalio_sdk::{
@@ -227,9 +228,14 @@ fn or_paused<T>(
     match worked {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if ctx.cancellation_token().is_cancelled() => Err(stop(ctx, error)),
-        Err(_) if breaking.is_cancelled() => Ok(None),
+        Err(error) if breaking.is_cancelled() && !is_final(&error) => Ok(None),
         Err(error) => Err(stop(ctx, error)),
     }
+}
+
+/// Whether a failure is the end of a run, whatever came between.
+fn is_final(error: &ActivityExecutionError) -> bool {
+    matches!(error.cause(), Some(IncomingError::Application(failure)) if failure.is_non_retryable())
 }
 
 /// The end of a workflow whose run has ended.

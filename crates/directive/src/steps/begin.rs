@@ -85,11 +85,10 @@ async fn not_begun(given: &Assignment, who: &Who, trouble: Trouble) -> Ended {
     // A new run is counted by how often it was tried; one that has begun knows what failed.
     let mut failures = match &known {
         Ok(Some(run)) => run.beat.failures,
-        Ok(None) => {
+        Ok(None) | Err(_) => {
             let before = given.attempt.saturating_sub(1);
             Failures { transient: before, conflict: before, ..Failures::default() }
         }
-        Err(_) => Failures::default(),
     };
     match failures.count(&given.directive.retry, trouble.class, trouble.retry_after) {
         Next::Retry(after) if !given.is_last_try => {

@@ -139,7 +139,8 @@ impl Execution {
             }
         }
         metrics::run(&self.who.directive, outcome);
-        let run = self.given.store.run(&self.given.run).await.ok().flatten().unwrap_or(self.run);
+        let known = Run { outcome: Some(outcome), ..self.run };
+        let run = self.given.store.run(&self.given.run).await.ok().flatten().unwrap_or(known);
         say!(
             INFO,
             self.who,

@@ -108,6 +108,11 @@ pub(crate) fn schema(out: Output) {
     out.raw(file::SCHEMA.as_bytes());
 }
 
+/// What the cluster says, if it does: what is in the store is shown without it.
+fn if_there<T>(out: Output, answer: Result<T>) -> Option<T> {
+    answer.map_err(|failure| out.note(failure.message)).ok()
+}
+
 /// What was found, or why not, as a command fails.
 fn found<T>(found: Result<T, Trouble>) -> Result<T> {
     found.map_err(failed)

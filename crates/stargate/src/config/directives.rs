@@ -58,6 +58,8 @@ pub(crate) struct Directives {
     pub(crate) tenant_concurrency: Option<u32>,
     /// What executes them.
     pub(crate) engine: Engine,
+    /// What fires their schedules: what the whole installation says, whatever a flag says for one process.
+    pub(crate) scheduler: Engine,
     /// Where announcements go, by topic.
     pub(crate) outbox: Vec<OutboxPlan>,
 }
@@ -134,6 +136,14 @@ pub(super) fn directives(
 ) -> Result<Directives> {
     let given = &file.directives;
     let engine = parsed(&given.engine, layers.source, "directives.engine", Engine::read)?;
+    let common = layers.environment.clone();
+    let scheduler = Layers { environment: &common, source: layers.source, shown: Vec::new() }.pick(
+        &catalogue::ENGINE,
+        None,
+        &engine,
+        same,
+        Engine::Embedded,
+    )?;
     let engine = layers.pick(&catalogue::ENGINE, flags.engine, &engine, same, Engine::Embedded)?;
     let queues = QUEUES.map(str::to_owned).to_vec();
     let dir = layers.pick(&catalogue::DIR, None, &given.dir, same, PathBuf::from("directives"))?;
@@ -144,7 +154,7 @@ pub(super) fn directives(
     let tenant_concurrency = tenant_concurrency.and_then(|n| u32::try_from(n).ok());
     check_limits(layers, file)?;
     let outbox = outbox(layers, file, store)?;
-    Ok(Directives { dir, queues, tenant_concurrency, engine, outbox })
+    Ok(Directives { dir, queues, tenant_concurrency, engine, scheduler, outbox })
 }
 
 /// Two places that say how many of every tenant run at once would overwrite each other.

@@ -48,6 +48,9 @@ pub(crate) async fn checks(settings: &Settings) -> Vec<Check> {
         .filter(|polled| !polled.is_served())
         .map(|polled| polled.queue.as_str())
         .collect();
+    if queues.is_empty() {
+        return checks;
+    }
     checks.push(match unserved.as_slice() {
         [] => Check::ok(QUEUES, format!("{} have workers", queues.join(", "))),
         unserved => Check::warn(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stargate_base::Tasks;
 use stargate_directive::file::Directive;
 use stargate_directive::{Run, RunId};
-use stargate_temporal::{Cluster, Started};
+use stargate_temporal::{Cluster, LENT, Started};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,8 @@ pub(crate) async fn run(
     directive: &Directive,
     timeout: Option<Duration>,
 ) -> Result<Run> {
-    let cluster = super::connect(&app.settings).await?;
+    let identity = format!("{}{LENT}", app.settings.leader.instance);
+    let cluster = Cluster::connect(&super::place(&app.settings, identity)?).await?;
     let mut here = None;
     let followed = ask(app, stores, &cluster, directive, timeout, &mut here).await;
     if let Some(here) = here {
@@ -145,6 +146,12 @@ fn lend(app: &App, stores: &Stores, cluster: &Cluster, directive: &Directive) ->
     let stop = signals::stop_token(&tasks)?;
     let queues = vec![directive.queue.clone()];
     let (settings, store) = (&app.settings, &stores.directives);
-    let serving = super::serve(settings, cluster.clone(), store, &tasks, queues, stop.clone());
+    let (host, options) = (super::host(settings, store, &tasks), super::options(settings, queues));
+    let (cluster, stopped) = (cluster.clone(), stop.clone());
+    let serving = tasks.spawn(async move {
+        let served = stargate_temporal::serve(cluster, host, options, stopped.clone()).await;
+        stopped.cancel();
+        Ok(served?)
+    });
     Ok(Here { stop, serving, tasks })
 }

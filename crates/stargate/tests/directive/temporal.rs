@@ -255,7 +255,52 @@ async fn a_schedule_is_the_clusters_and_leaves_the_queue() {
 async fn without_a_worker_the_command_executes_the_run_itself() {
     let stage = Stage::new(PLACE, SourceServer::start(300)).await;
     assert_eq!(stage.run()["created"], 300);
+    // The cluster still lists the first command as somebody who polls.
+    assert_eq!(stage.json(&["run", "issues", "--timeout", "60s"])["unchanged"], 300);
     stage.assert_equal_to_the_source().await;
+    stage.remove().await;
+}
+
+#[tokio::test]
+async fn a_node_lives_without_the_cluster_and_serves_it_when_it_is_there() {
+    let mut server = Server::start();
+    let stage =
+        Stage::at(Kind::Sqlite, Some(server.namespace()), SourceServer::start(120), &Wishes::default()).await;
+    server.kill();
+    let mut worker = stage.worker();
+    worker.ready().await;
+    let shown = stage.directive(&["show", "issues", "--json"]);
+    assert_eq!(code(&shown), 0, "what the store knows is shown: {}", stderr(&shown));
+    eventually(PATIENCE, "a warning", async || {
+        let log = worker.log();
+        if log.contains("Temporal cannot be reached yet") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    server.up();
+    eventually(PATIENCE, "the worker to poll", async || {
+        let log = worker.log();
+        if log.contains("polling the Temporal cluster") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert_eq!(stage.run()["created"], 120);
+    stage.remove().await;
+}
+
+#[tokio::test]
+async fn a_worker_of_other_queues_and_one_that_is_told_by_a_flag_leave_schedules_alone() {
+    let wishes = Wishes { top: "schedule = \"0 3 * * *\"", ..Wishes::default() };
+    let stage =
+        Stage::wishing(PLACE, SourceServer::start(10), &wishes).await.with("STARGATE_ENGINE", "embedded");
+    let mut other = stage.program.start(&["worker", "--queue", "mail", "--engine", "temporal"]);
+    other.ready().await;
+    eventually(PATIENCE, "a word about schedules", async || {
+        let log = other.log();
+        if log.contains("schedules stay on the queue") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    let schedules = stage.cluster().run(&["schedule", "describe", "--schedule-id", WORKFLOW]);
+    assert!(!schedules.status.success(), "{schedules:?}");
+    assert!(other.is_running());
     stage.remove().await;
 }
 

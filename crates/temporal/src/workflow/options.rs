@@ -30,7 +30,11 @@ pub(super) const TOO_LARGE: &str = "PayloadsTooLarge";
 
 /// Trying again is the business of the steps: they say how long to wait, and when not at all.
 fn steps_retry() -> RetryPolicy {
-    RetryPolicy::builder().initial_interval(RETRY_FIRST).maximum_interval(RETRY_CAP).build()
+    RetryPolicy::builder()
+        .initial_interval(RETRY_FIRST)
+        .maximum_interval(RETRY_CAP)
+        .non_retryable_error_types([TOO_LARGE])
+        .build()
 }
 
 /// Without a heartbeat for so long, whoever executes an activity is dead.

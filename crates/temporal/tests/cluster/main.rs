@@ -14,4 +14,5 @@ mod foreign;
 mod runs;
 mod schedules;
 mod stops;
+mod tls;
 mod world;

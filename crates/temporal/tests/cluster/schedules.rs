@@ -11,6 +11,7 @@ fn scheduled(directive: &str, cron: &str) -> Scheduled {
         cron: cron.to_owned(),
         time_zone: "Europe/Berlin".to_owned(),
         queue: QUEUE.to_owned(),
+        installation: "here".to_owned(),
     }
 }
 
@@ -34,7 +35,7 @@ async fn schedules_are_those_of_the_directives_and_others_stay() {
         [&foreign[..], &["--type", "their.own", "--task-queue", "q", "--workflow-id", "w"]].concat();
     assert!(world.namespace.run(&foreign).status.success());
     let wanted = [scheduled("one", "0 3 * * *"), scheduled("two", "30 0 4 * * *")];
-    world.cluster.apply_schedules(&wanted, &[]).await.unwrap();
+    world.cluster.apply_schedules("here", &wanted, &[]).await.unwrap();
     ids(&world, &["directive:one", "directive:theirs", "directive:two"]).await;
     let shown = world.namespace.json(&["schedule", "describe", "--schedule-id", "directive:two"]);
     let calendar = &shown["schedule"]["spec"]["structuredCalendar"][0];
@@ -47,11 +48,11 @@ async fn schedules_are_those_of_the_directives_and_others_stay() {
     assert_eq!(shown["schedule"]["policies"]["overlapPolicy"], "SCHEDULE_OVERLAP_POLICY_SKIP");
     // The second is gone, the first has changed; a third cannot be read and was never there.
     let wanted = [scheduled("one", "0 5 * * *")];
-    world.cluster.apply_schedules(&wanted, &["three".to_owned()]).await.unwrap();
+    world.cluster.apply_schedules("here", &wanted, &["three".to_owned()]).await.unwrap();
     ids(&world, &["directive:one", "directive:theirs"]).await;
     let shown = world.namespace.json(&["schedule", "describe", "--schedule-id", "directive:one"]);
     assert_eq!(shown["schedule"]["spec"]["structuredCalendar"][0]["hour"][0]["start"], 5, "{shown}");
-    world.cluster.apply_schedules(&[], &["one".to_owned()]).await.unwrap();
+    world.cluster.apply_schedules("here", &[], &["one".to_owned()]).await.unwrap();
     ids(&world, &["directive:one", "directive:theirs"]).await;
 }
 
@@ -59,7 +60,7 @@ async fn schedules_are_those_of_the_directives_and_others_stay() {
 async fn a_schedule_starts_the_workflow_of_the_directive() {
     let world = World::new(Reel::new(3, 2).closed_after(1)).await;
     let serving = world.serve("one", World::options()).await;
-    world.cluster.apply_schedules(&[scheduled("issues", "0 3 1 1 *")], &[]).await.unwrap();
+    world.cluster.apply_schedules("here", &[scheduled("issues", "0 3 1 1 *")], &[]).await.unwrap();
     let fired = trigger(&world, 1).await;
     world.record_of("scheduled", &fired, None).await;
     let workflow = world.cluster.workflow("issues").await.unwrap().unwrap();

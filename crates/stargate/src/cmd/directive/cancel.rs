@@ -36,7 +36,9 @@ impl Cancel {
         let stores = assemble::open_all(&app.settings, Migrate::No).await?;
         let runs = stores.directives.runs(Some(&self.name), None, 50).await?;
         let is_temporal = |engine: &str| engine == Engine::Temporal.as_str();
-        let Some(run) = runs.into_iter().find(|run| run.outcome.is_none()) else {
+        let wanted = self.engine.engine.map(Engine::as_str);
+        let is_meant = |run: &Run| run.outcome.is_none() && wanted.is_none_or(|engine| run.engine == engine);
+        let Some(run) = runs.into_iter().find(is_meant) else {
             // A workflow that no worker has taken up has no run yet.
             if is_temporal(app.settings.directives.engine.as_str())
                 && temporal::cancel(&app.settings, &self.name).await?

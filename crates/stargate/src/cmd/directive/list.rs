@@ -55,7 +55,9 @@ pub(super) async fn run(app: &App) -> Result<()> {
     };
     let mut workflows = match settings.engine {
         Engine::Embedded => BTreeMap::new(),
-        Engine::Temporal => temporal::states(&app.settings).await?,
+        Engine::Temporal => {
+            super::if_there(app.out, temporal::states(&app.settings).await).unwrap_or_default()
+        }
     };
     let mut views: Vec<DirectiveView> = files
         .iter()

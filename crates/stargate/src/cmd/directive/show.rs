@@ -43,7 +43,9 @@ impl Show {
         let now = stores.jobs.now().await?;
         let workflow = match app.settings.directives.engine {
             Engine::Embedded => None,
-            Engine::Temporal => temporal::state(&app.settings, &self.name).await?,
+            Engine::Temporal => {
+                super::if_there(app.out, temporal::state(&app.settings, &self.name).await).flatten()
+            }
         };
         if app.out.json {
             app.out.json(&serde_json::json!({
