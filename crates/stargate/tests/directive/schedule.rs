@@ -132,8 +132,9 @@ async fn one_per_tenant(kind: Kind) {
     assert!(stage.runs_of("first")[0]["outcome"].is_null());
     stage.json(&["cancel", "first"]);
     let second = stage.newest_of("second", |run| run["outcome"] == "succeeded").await;
-    let ended = stage.runs_of("first")[0]["ended_at"].clone();
-    assert!(second["started_at"].as_str() >= ended.as_str(), "{second}, the first ended at {ended}");
+    let first = stage.runs_of("first")[0].clone();
+    let at = |run: &Value, what: &str| run[what].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    assert!(at(&second, "started_at") >= at(&first, "ended_at"), "{second} after {first}");
     stage.remove().await;
 }
 

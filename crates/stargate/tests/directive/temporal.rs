@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stargate_testkit::eventually;
-use stargate_testkit::process::get;
+use stargate_testkit::process::{Running, get};
 use stargate_testkit::source_server::{Fault, SourceServer};
 use stargate_testkit::temporal::{Namespace, Server};
 
@@ -234,7 +234,7 @@ async fn a_schedule_is_the_clusters_and_leaves_the_queue() {
         let all = listed.as_array().unwrap();
         all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
     };
-    let mut embedded = stage.program.start(&["up", "--engine", "embedded"]);
+    let mut embedded = stage.program.start_with(&["up"], &[("STARGATE_ENGINE", "embedded")]);
     embedded.ready().await;
     assert!(schedules().contains(&WORKFLOW.to_owned()));
     embedded.terminate();
@@ -249,6 +249,15 @@ async fn a_schedule_is_the_clusters_and_leaves_the_queue() {
     let run = stage.run_is(|run| run["outcome"] == "succeeded").await;
     assert_eq!(run["created"], 120);
     stage.remove().await;
+}
+
+/// Waits until a worker has reached the cluster.
+async fn polls(worker: &Running) {
+    eventually(PATIENCE, "the worker to poll", async || {
+        let log = worker.log();
+        if log.contains("polling the Temporal cluster") { Ok(()) } else { Err(log) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -277,11 +286,7 @@ async fn a_node_lives_without_the_cluster_and_serves_it_when_it_is_there() {
     })
     .await;
     server.up();
-    eventually(PATIENCE, "the worker to poll", async || {
-        let log = worker.log();
-        if log.contains("polling the Temporal cluster") { Ok(()) } else { Err(log) }
-    })
-    .await;
+    polls(&worker).await;
     assert_eq!(stage.run()["created"], 120);
     stage.remove().await;
 }
@@ -323,6 +328,7 @@ async fn the_doctor_tells_what_the_cluster_lacks_and_metrics_are_bridged() {
     );
     let mut worker = stage.worker();
     worker.ready().await;
+    polls(&worker).await;
     stage.run();
     let after = checks(&stage);
     assert_eq!(

@@ -167,7 +167,6 @@ async fn accepted(settings: &Settings) {
 
 async fn refused(settings: &Settings) -> Error {
     let Err(error) = Cluster::connect(settings).await else { panic!("let in with {settings:?}") };
-    println!("{}: {error}", error.code());
     let text = error.to_string();
     assert!(text.contains(&settings.address), "no address: {text}");
     assert!(!text.contains("::"), "a debugger's text: {text}");
