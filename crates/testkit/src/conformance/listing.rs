@@ -72,6 +72,7 @@ pub async fn each_filter_gives_exactly_what_fits(f: &Fixture) {
         JobFilter { since: Some(since), until: Some(until), ..base.clone() },
         JobFilter { since: Some(until), until: Some(since), ..base.clone() },
         JobFilter { until: Some(all[39].created_at), ..base.clone() },
+        JobFilter { since: Some(all[30].created_at), states: vec![State::Processing], ..base.clone() },
         JobFilter { limit_key: Some("tenant b".into()), ..base.clone() },
         JobFilter { limit_key: Some("nobody".into()), ..base.clone() },
         JobFilter {
