@@ -139,9 +139,9 @@ fn finish(operation: &mut Operation, method: &Method, path: &str) {
     add(500, "The server failed; its log has the request id");
     add(503, "The store, the leader or another server does not answer");
     add(504, "It took too long");
-    if path.contains('{') || path == "/failures/requeue" || path.starts_with("/mirror/dead-letters") {
-        add(404, "There is no such thing");
-    }
+    // Both also for what is no operation of this path: a name that is left out, another method.
+    add(404, "There is no such thing");
+    add(405, "This route has no such method");
     if changes {
         add(409, "Not possible in the present state, or somebody was faster");
         add(502, "The leader did not answer: whether it was done is not known");
