@@ -22,7 +22,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Fixture {
     pub(crate) store: SharedStore,
-    pub(crate) sqlite: Arc<Sqlite>,
     pub(crate) app: App,
     pub(crate) router: Router,
     pub(crate) dir: tempfile::TempDir,
@@ -87,13 +86,13 @@ impl Fixture {
             forward: None,
             authority: None,
             mirrors: None,
-            audit: Some(sqlite.clone()),
+            audit: Some(sqlite),
             directing: None,
             pressure: None,
             options: stargate_web::Options::default(),
         };
         change(&mut app);
-        Self { store, sqlite, router: stargate_web::router(app.clone(), Scope::Full), app, dir }
+        Self { store, router: stargate_web::router(app.clone(), Scope::Full), app, dir }
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {

@@ -9,22 +9,27 @@ use crate::access::Guarded;
 use crate::fixture::Fixture;
 
 /// An operation of the document.
-struct Operation {
-    method: Method,
-    path: String,
+pub(crate) struct Operation {
+    pub(crate) method: Method,
+    /// As it is described, without the prefix.
+    pub(crate) template: String,
+    /// To be called.
+    pub(crate) path: String,
     described: Value,
 }
 
-fn operations() -> Vec<Operation> {
+/// All of them.
+pub(crate) fn operations() -> Vec<Operation> {
     let document: Value = serde_json::from_str(&stargate_web::openapi()).unwrap();
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, described) in item.as_object().unwrap() {
             let method = method.to_uppercase().parse().unwrap();
             // Names that fit everywhere: a number is a job's id, a queue's name and a run's name.
+            let template = path.clone();
             let path = path.split('/').map(|part| if part.starts_with('{') { "7" } else { part });
             let path = format!("/api/v1{}", path.collect::<Vec<_>>().join("/"));
-            found.push(Operation { method, path, described: described.clone() });
+            found.push(Operation { method, template, path, described: described.clone() });
         }
     }
     found
@@ -38,7 +43,9 @@ fn the_document_in_the_docs_is_up_to_date() {
     if generated != written {
         let made = concat!(env!("CARGO_TARGET_TMPDIR"), "/openapi.json");
         std::fs::write(made, generated).unwrap();
-        panic!("docs/openapi.json is out of date; take {made}, or: cargo run -- docs openapi > docs/openapi.json");
+        panic!(
+            "docs/openapi.json is out of date; take {made}, or: cargo run -- docs openapi > docs/openapi.json"
+        );
     }
 }
 
@@ -60,7 +67,7 @@ async fn every_route_of_the_document_is_there() {
     let f = Fixture::new().await;
     let operations = operations();
     assert!(operations.len() >= 55, "{}", operations.len());
-    for Operation { method, path, described } in operations {
+    for Operation { method, path, described, .. } in operations {
         if path == "/api/v1/events" {
             continue;
         }
@@ -79,7 +86,7 @@ async fn each_route_lets_in_the_role_it_names_and_those_above_it_and_nobody_else
     for role in Role::ALL {
         tokens.push((role, guarded.token(&format!("{role}:*")).await));
     }
-    for Operation { method, path, described } in operations() {
+    for Operation { method, path, described, .. } in operations() {
         let need: Role = described["x-role"].as_str().unwrap().parse().unwrap();
         let what = format!("{method} {path}");
         let nobody = guarded.call(method.clone(), &path, &[], "null").await.expect(401);
