@@ -78,6 +78,47 @@ fn is_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
+/// How a mirror stands, in a word: what an operator has to do first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Nothing waits.
+    CaughtUp,
+    /// Something waits and is being pushed.
+    CatchingUp,
+    /// The remote does not answer, or does not let us in.
+    RemoteAway,
+    /// Nobody works: what comes in waits.
+    NotRunning,
+    /// The repository has no such remote.
+    NoRemote,
+}
+
+impl Standing {
+    /// What a report comes down to.
+    pub fn of(report: &Report, has_remote: bool) -> Self {
+        match &report.worker {
+            _ if !has_remote => Self::NoRemote,
+            Some(worker) if !worker.running => Self::NotRunning,
+            None => Self::NotRunning,
+            Some(worker) if worker.breaker != "closed" => Self::RemoteAway,
+            Some(_) if report.backlog > 0 => Self::CatchingUp,
+            Some(_) => Self::CaughtUp,
+        }
+    }
+
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CaughtUp => "caught-up",
+            Self::CatchingUp => "catching-up",
+            Self::RemoteAway => "remote-away",
+            Self::NotRunning => "not-running",
+            Self::NoRemote => "no-remote",
+        }
+    }
+}
+
 /// How a mirror stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -288,5 +329,34 @@ mod tests {
         assert_eq!(speed_of(&[5]), None);
         assert_eq!(speed_of(&[]), None);
         assert_eq!(speed_of(&[5, 5]), None);
+    }
+
+    fn standing_of(running: bool, breaker: &str, backlog: u64) -> Report {
+        let worker = WorkerState { running, breaker: breaker.to_owned(), ..WorkerState::default() };
+        Report {
+            worker: Some(worker),
+            backlog,
+            backlog_is_exact: true,
+            oldest_pending_at: None,
+            lag_seconds: 0.0,
+            dead_letters: 0,
+            checkpoint: None,
+            last_mirrored: None,
+            speed: None,
+            caught_up_in_seconds: None,
+            refs: Vec::new(),
+            refs_are_all: true,
+        }
+    }
+
+    #[test]
+    fn the_standing_names_what_an_operator_has_to_do_first() {
+        let of = |report: &Report| Standing::of(report, true);
+        assert_eq!(of(&standing_of(true, "closed", 0)), Standing::CaughtUp);
+        assert_eq!(of(&standing_of(true, "closed", 3)), Standing::CatchingUp);
+        assert_eq!(of(&standing_of(true, "probing", 0)), Standing::RemoteAway);
+        assert_eq!(of(&standing_of(false, "open", 3)), Standing::NotRunning);
+        assert_eq!(of(&Report { worker: None, ..standing_of(true, "closed", 0) }), Standing::NotRunning);
+        assert_eq!(Standing::of(&standing_of(true, "closed", 0), false), Standing::NoRemote);
     }
 }

@@ -95,7 +95,7 @@ const OURS: [(&str, &[&str]); 20] = [
 const OURS_IN_TESTS: [&str; 2] = ["stargate-testkit", "stargate-store"];
 
 /// Foreign crates that only some of ours may use. Tests are free: they may look behind the curtain.
-const FOREIGN: [(&str, &[&str]); 29] = [
+const FOREIGN: [(&str, &[&str]); 32] = [
     // Above the store nobody sees a driver. The benchmark measures itself against the bare driver.
     ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench"]),
     ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench"]),
@@ -112,6 +112,9 @@ const FOREIGN: [(&str, &[&str]); 29] = [
     ("axum", &["stargate-web", "stargate-gateway"]),
     ("tower", &["stargate-web"]),
     ("tower-http", &["stargate-web"]),
+    ("utoipa", &["stargate-web"]),
+    ("utoipa-axum", &["stargate-web"]),
+    ("governor", &["stargate-web"]),
     ("metrics-exporter-prometheus", &["stargate-web", "stargate"]),
     // Libraries read no arguments and print nothing.
     ("clap", &["stargate", "stargate-bench"]),

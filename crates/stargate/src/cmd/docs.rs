@@ -62,6 +62,8 @@ pub(crate) enum DocsCommand {
     Cli,
     /// Print docs/config.md
     Config,
+    /// Print docs/openapi.json
+    Openapi,
 }
 
 impl DocsCommand {
@@ -70,6 +72,7 @@ impl DocsCommand {
         let page = match self {
             Self::Cli => reference(),
             Self::Config => settings(),
+            Self::Openapi => stargate_web::openapi(),
         };
         out.raw(page.as_bytes());
         Ok(())
