@@ -58,7 +58,7 @@ struct Inner {
 
 impl Site {
     fn base(&self) -> &str {
-        self.0.shared.base_path()
+        &self.0.shared.options.base_path
     }
 }
 

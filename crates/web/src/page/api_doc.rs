@@ -6,7 +6,7 @@ use askama::Template;
 use serde_json::{Map, Value};
 
 use super::frame::{Frame, Shown, Visit, ask};
-use super::html::Html;
+use super::html::{self, Html};
 use super::json;
 
 const VERBS: [&str; 5] = ["get", "post", "put", "patch", "delete"];

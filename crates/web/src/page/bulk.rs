@@ -57,7 +57,10 @@ impl Asked {
         });
         let ids = (!all).then(|| self.ids.clone());
         let body = Body { action: self.action, filter, ids, limit: LIMIT, dry_run };
-        visit.api.change(Method::POST, "/jobs/bulk", &body).await
+        match dry_run {
+            true => visit.api.look("/jobs/bulk", &body).await,
+            false => visit.api.change(Method::POST, "/jobs/bulk", &body).await,
+        }
     }
 
     fn twin(&self) -> String {

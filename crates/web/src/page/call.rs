@@ -5,10 +5,12 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use stargate_access::audit::Source;
 use tower::ServiceExt as _;
 
 use crate::api::types::access::ErrorEnvelope;
 use crate::error::Problem;
+use crate::rate::Peer;
 use crate::request::REQUEST_ID;
 
 /// The largest answer that is read: a page of a thousand jobs with their payloads.
@@ -25,10 +27,6 @@ const PASSED_ON: [HeaderName; 8] = [
     HeaderName::from_static("sec-fetch-site"),
     REQUEST_ID,
 ];
-
-/// Marks a request as one of the page, for the audit.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FromPage;
 
 /// What the API said no with.
 #[derive(Debug, Clone)]
@@ -50,7 +48,7 @@ impl Failed {
 
 impl From<Problem> for Failed {
     fn from(problem: Problem) -> Self {
-        Self { status: problem.status, code: problem.code.to_owned(), message: problem.message }
+        Self { status: problem.status, code: problem.code.into_owned(), message: problem.message }
     }
 }
 
@@ -69,12 +67,13 @@ pub(crate) struct Api {
 impl Api {
     /// Asks in the name of whoever sent this request.
     pub(crate) fn new(router: &Router, request: &axum::http::request::Parts) -> Self {
-        let named = PASSED_ON.iter().filter_map(|name| Some((name.clone(), request.headers.get(name)?.clone())));
+        let named = PASSED_ON.into_iter().filter_map(|name| Some((name.clone(), request.headers.get(&name)?.clone())));
         let mut extensions = axum::http::Extensions::new();
-        if let Some(peer) = request.extensions.get::<crate::server::Peer>() {
+        if let Some(peer) = request.extensions.get::<Peer>() {
             extensions.insert(*peer);
         }
-        extensions.insert(FromPage);
+        // For the audit.
+        extensions.insert(Source::Page);
         Self { router: router.clone(), headers: named.collect(), extensions }
     }
 
@@ -110,6 +109,14 @@ impl Api {
     ) -> Answer<T> {
         let body = serde_json::to_vec(body).map_err(|error| Failed::invalid(error.to_string()))?;
         parse(&self.send(method, path, Body::from(body), true).await?)
+    }
+
+    /// A `POST` that changes nothing, asked for by a page that is only looked at. Browsers do not say where such a page
+    /// was come from over plain HTTP, so the page vouches for it.
+    pub(crate) async fn look<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
+        let mut vouched = self.clone();
+        vouched.headers.insert("sec-fetch-site", HeaderValue::from_static("same-origin"));
+        vouched.change(Method::POST, path, body).await
     }
 
     /// `DELETE /api/v1{path}`

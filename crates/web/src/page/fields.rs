@@ -16,7 +16,8 @@ pub(crate) struct Fields(pub(crate) Vec<(String, String)>);
 impl Fields {
     /// The first value of that name, unless it is empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+        let of_name = self.0.iter().filter(|(found, _)| found == name);
+        of_name.map(|(_, value)| value.trim()).find(|value| !value.is_empty())
     }
 
     /// The same, or nothing.

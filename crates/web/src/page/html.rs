@@ -3,6 +3,7 @@
 //! Templates escape everything but [`Html`], which only this file and `json.rs` make. Nothing that came from outside
 //! enters one without [`escape`].
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
@@ -69,9 +70,9 @@ pub(crate) fn time_of_day(at: &Timestamp) -> String {
 }
 
 /// A length of time in its largest units.
-pub(crate) fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: impl Borrow<f64>) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
-    let seconds = seconds.max(0.0);
+    let seconds = seconds.borrow().max(0.0);
     if seconds < 1.0 {
         return format!("{:.0} ms", seconds * 1000.0);
     }
@@ -92,9 +93,10 @@ pub(crate) fn span(seconds: f64) -> String {
 }
 
 /// A length of time in milliseconds.
-pub(crate) fn millis(millis: u64) -> String {
+pub(crate) fn millis(millis: impl Number) -> String {
     #[expect(clippy::cast_precision_loss, reason = "only shown")]
-    span(millis as f64 / 1000.0)
+    let seconds = millis.number() as f64 / 1000.0;
+    span(seconds)
 }
 
 /// From one instant to another.

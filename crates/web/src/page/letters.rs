@@ -9,7 +9,6 @@ use super::fields::{Fields, Sent};
 use super::frame::{Frame, Shown, Visit, ask};
 use super::html::{self, counted, word};
 use super::job::Confirm;
-use super::jobs::failed_of;
 use crate::api::types::failures::{FailureGroup, Failures, FailuresRequeued};
 use crate::api::types::mirror::{Cause, DeadLetters, LettersRequeued};
 
