@@ -1,6 +1,7 @@
 //! From the arguments to the exit code.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser as _;
 
@@ -14,7 +15,7 @@ use crate::output::Output;
 
 /// What every command is given.
 pub(crate) struct App {
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) out: Output,
 }
 
@@ -100,7 +101,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
     };
     let settings = config::load(global.flags(&command), &Environment::of_process())?;
     crate::log::install(&settings, global.verbose, !stays)?;
-    let app = App { settings, out };
+    let app = App { settings: Arc::new(settings), out };
     match command {
         Command::Up(_) => cmd::serve::up(&app).await,
         Command::Worker(_) => cmd::serve::worker(&app).await,
