@@ -7,7 +7,7 @@
 //!
 //! The page is a client of the API and nothing else: it asks the routes that programs ask, with the visitor's own
 //! credentials, in the same process. What the API refuses, hides, records or passes on to the leader is refused, hidden,
-//! recorded and passed on here as well, because there is no second way ([ADR 0011](../../../docs/adr/0011-page.md)).
+//! recorded and passed on here as well, because there is no second way ([ADR 0012](../../../docs/adr/0012-page.md)).
 //!
 //! Every page works without JavaScript: links, forms, and a page that asks before anything that cannot be taken back.
 //! Scripts add live updates, charts and keys. Nothing comes from another host, and no script or style stands in a page.

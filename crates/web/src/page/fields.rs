@@ -31,11 +31,6 @@ impl Fields {
         of_name.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// A copy that the form of an API body takes.
-    pub(crate) fn owned(&self, name: &str) -> Option<String> {
-        self.get(name).map(str::to_owned)
-    }
-
     /// A number that was asked for.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Failed> {
         let Some(text) = self.get(name) else { return Ok(None) };

@@ -16,6 +16,7 @@ use super::html::encode;
 use super::{Site, assets};
 use crate::api::types::access::Whoami;
 use crate::api::types::leader as leader_types;
+use crate::caller::LOCAL;
 
 /// Carries what was done to the page that is shown next.
 const FLASH: &str = "stargate_flash";
@@ -84,7 +85,7 @@ impl Visit {
             who: self.who.name.clone(),
             role: self.who.role.clone().unwrap_or_default(),
             read_only: self.who.read_only,
-            signed_in: self.site.0.shared.authority.is_some(),
+            signed_in: self.who.name != LOCAL,
             flash: self.flash.clone(),
             now: clock::wall(),
         }

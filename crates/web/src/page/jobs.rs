@@ -96,11 +96,6 @@ impl Filter {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-
-    /// Whether every job that matches can be retried.
-    pub(crate) fn only(&self, allowed: &[&str]) -> bool {
-        !self.states.is_empty() && self.states.iter().all(|state| allowed.contains(&state.as_str()))
-    }
 }
 
 /// A job as a row.
@@ -273,6 +268,6 @@ mod tests {
         let filter = Filter::of(&given);
         assert_eq!(filter.query(&[("before", "7")]), "?state=failed%2Cqueued&kind=a%20b&q=it%27s&before=7");
         assert_eq!(filter.options(), r" --state failed,queued --kind 'a b' --search 'it'\''s'");
-        assert!(Filter::of(&fields(&[])).is_empty() && !filter.only(&["failed"]));
+        assert!(Filter::of(&fields(&[])).is_empty() && filter.has("failed"));
     }
 }

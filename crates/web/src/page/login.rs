@@ -12,6 +12,7 @@ use super::fields::{Fields, Sent};
 use super::frame::{cookie, local, render, see_other, set_cookie};
 use crate::access::SESSION;
 use crate::api::types::access::Whoami;
+use crate::caller::LOCAL;
 
 #[derive(Template)]
 #[template(path = "login.html")]
@@ -24,21 +25,23 @@ struct Login<'a> {
     open: bool,
 }
 
-fn form(site: &Site, status: StatusCode, next: &str, problem: Option<String>) -> Response {
+fn form(site: &Site, status: StatusCode, next: &str, open: bool, problem: Option<String>) -> Response {
     let shared = &site.0.shared;
     let page = Login {
         base: site.base(),
         instance: &shared.about.instance,
         next: local(next),
         problem,
-        open: shared.authority.is_none(),
+        open,
     };
     render(status, &page)
 }
 
 /// `GET /login`
-pub(crate) async fn show(State(site): State<Site>, fields: Fields) -> Response {
-    form(&site, StatusCode::OK, fields.text("next"), None)
+pub(crate) async fn show(State(site): State<Site>, parts: Parts, fields: Fields) -> Response {
+    let who = Api::new(&site.0.api, &parts).get::<Whoami>("/whoami").await;
+    let open = who.is_ok_and(|who| who.name == LOCAL);
+    form(&site, StatusCode::OK, fields.text("next"), open, None)
 }
 
 /// `POST /login`
@@ -58,7 +61,7 @@ pub(crate) async fn sign_in(State(site): State<Site>, parts: Parts, Sent(fields)
             set_cookie(&mut response, &cookie(SESSION, token, site.base(), None));
             response
         }
-        Err((status, message)) => form(&site, status, next, Some(message)),
+        Err((status, message)) => form(&site, status, next, false, Some(message)),
     }
 }
 
