@@ -103,7 +103,7 @@
 
   const live = () => $('[data-live-switch]');
   let paused = kept.get('paused') === '1';
-  let connection = 'off';
+  let connection = 'wait';
   function showLive() {
     const button = live();
     if (!button) return;
@@ -111,7 +111,7 @@
     button.dataset.state = state;
     button.setAttribute('aria-pressed', String(paused));
     $('.text', button).textContent =
-      { on: 'Live', off: 'Not connected', paused: 'Paused' }[state];
+      { on: 'Live', wait: 'Connecting', off: 'Not connected', paused: 'Paused' }[state];
     button.title = paused ? 'Updates are paused (p)' : 'Pause updates (p)';
   }
   function setPaused(value) {
@@ -152,12 +152,9 @@
   document.addEventListener('jobs', (event) => {
     const about = $('[data-job]')?.dataset.job;
     if (!about) return;
-    let ids = [];
-    try {
-      const told = JSON.parse(event.detail?.data ?? 'null');
-      ids = Array.isArray(told) ? told : told?.ids ?? told?.jobs ?? [];
-    } catch { /* another message */ }
-    if (ids.map(String).includes(about)) document.body.dispatchEvent(new CustomEvent('this-job'));
+    let told = null;
+    try { told = JSON.parse(event.detail?.data ?? 'null'); } catch { return; }
+    if (told?.more || told?.ids?.map(String).includes(about)) document.body.dispatchEvent(new CustomEvent('this-job'));
   });
   document.addEventListener('stats', (event) => {
     let stats = null;
@@ -318,6 +315,8 @@
   }
   const short = (value) => value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${Math.round(value / 1e3)}k` : String(+value.toFixed(2));
   const milli = (value) => value >= 60000 ? span(value / 1000) : value >= 1000 ? `${+(value / 1000).toFixed(1)} s` : `${Math.round(value)} ms`;
+  // As in the tables and the logs: UTC.
+  const clock = (seconds, more) => new Date(seconds * 1000).toISOString().slice(11, more ? 19 : 16);
   function options(plot, columns, size, bars) {
     const text = resolved('--muted'), grid = resolved('--line');
     const show = plot.dataset.unit === 'ms' ? milli : short;
@@ -326,11 +325,11 @@
     return {
       ...size, padding: [8, 8, 0, 0], legend: { show: false },
       cursor: { y: false, points: { show: !bars }, drag: { x: false, y: false } },
-      scales: { x: { time: true }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
-      axes: [{ ...axis, grid: { show: false } }, { ...axis, size: 54, values: (u, ticks) => ticks.map((tick) => tick === null ? '' : show(tick)) }],
+      scales: { x: { time: true, range: (u, min, max) => bars && u.data[0].length > 1 ? [min - (u.data[0][1] - u.data[0][0]) / 2, max + (u.data[0][1] - u.data[0][0]) / 2] : [min, max === min ? min + 1 : max] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
+      axes: [{ ...axis, size: 26, grid: { show: false }, values: (u, ticks) => ticks.map((tick) => clock(tick)) }, { ...axis, size: 54, values: (u, ticks) => ticks.map((tick) => tick === null ? '' : show(tick)) }],
       series: [{}, ...columns.map((name) => {
         const stroke = resolved(looks[name]?.token || '--accent');
-        return { label: looks[name]?.label || name, stroke, fill: bars ? stroke : undefined, width: bars ? 0 : 1.75, paths: path, points: { show: false }, spanGaps: !bars };
+        return { label: looks[name]?.label || name, stroke, fill: bars ? stroke : undefined, width: bars ? 0 : 1.75, paths: path, points: { show: (u, at) => !bars && u.data[at].filter((value) => value !== null).length < 20, size: 5, fill: stroke }, spanGaps: !bars };
       })],
       hooks: { setCursor: [(u) => tip(plot, u, columns, show)] },
     };
@@ -340,7 +339,7 @@
     const at = u.cursor.idx;
     if (at === null || at === undefined || u.cursor.left < 0) { box?.remove(); return; }
     if (!box) { box = document.createElement('div'); box.className = 'u-tip'; u.over.append(box); }
-    const when = new Date(u.data[0][at] * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+    const when = clock(u.data[0][at], true) + ' UTC';
     const raw = charts.get(plot)?.raw ?? u.data.slice(1);
     box.textContent = when + ' · ' + columns.map((name, i) => raw[i][at] === null ? null : `${looks[name]?.label || name} ${show(raw[i][at])}`).filter(Boolean).join(' · ');
     const left = Math.min(Math.max(0, u.cursor.left + 10), u.over.clientWidth - box.offsetWidth - 2);
@@ -375,20 +374,27 @@
       if (details && !anew && !details.dataset.seen) { details.open = false; details.dataset.seen = '1'; }
     }
     for (const [plot, chart] of charts) if (!plot.isConnected) { chart.u.destroy(); charts.delete(plot); }
+    const depthPlot = $('.plot[data-depth]');
+    if (anew && charts.has(depthPlot)) { charts.get(depthPlot).u.destroy(); charts.delete(depthPlot); }
+    sample();
   }
   // Nobody keeps how many jobs waited a minute ago; the page does, for as long as it is open.
   const DEPTHS = 600;
   const depths = [];
+  let depthNow = null;
   function depth(stats) {
-    const jobs = stats.jobs || stats;
-    const table = $('#depth-table');
-    if (!table || jobs.ready === undefined) return;
+    const jobs = stats?.jobs;
+    if (jobs) depthNow = [jobs.ready, jobs.processing];
+    sample();
+  }
+  function sample() {
+    const plot = $('.plot[data-depth]');
+    if (!plot || !window.uPlot || paused || document.hidden) return;
+    depthNow ||= [Number(plot.dataset.readyNow), Number(plot.dataset.processingNow)];
     const now = Math.round(Date.now() / 1000);
     if (depths.length && depths[depths.length - 1][0] === now) depths.pop();
-    depths.push([now, jobs.ready, jobs.processing]);
+    depths.push([now, ...depthNow]);
     if (depths.length > DEPTHS) depths.shift();
-    const plot = $('.plot[data-depth]');
-    if (!plot || !window.uPlot || depths.length < 2) return;
     const data = [0, 1, 2].map((at) => depths.map((row) => row[at]));
     let chart = charts.get(plot);
     if (chart && !plot.contains(chart.u.root)) { chart.u.destroy(); chart = null; }
@@ -416,4 +422,5 @@
   countPicked();
   drawCharts(false);
   setInterval(tick, 5000);
+  setInterval(sample, 2000);
 })();

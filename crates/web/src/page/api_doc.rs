@@ -71,7 +71,7 @@ pub(crate) async fn show(visit: Visit) -> Shown {
         frame: visit.frame("API", "/api"),
         version: text(&document["info"]["version"]),
         description: text(&document["info"]["description"]),
-        groups: groups(&document, visit.site.base()),
+        groups: groups(&document),
         schemas: schemas(&document),
     };
     visit.show(&page)
@@ -81,7 +81,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn groups(document: &Value, base: &str) -> Vec<Group> {
+fn groups(document: &Value) -> Vec<Group> {
     let mut groups: BTreeMap<String, Vec<Route>> = BTreeMap::new();
     let none = Map::new();
     for (path, item) in document["paths"].as_object().unwrap_or(&none) {
@@ -91,13 +91,14 @@ fn groups(document: &Value, base: &str) -> Vec<Group> {
                 continue;
             }
             let group = operation["tags"][0].as_str().unwrap_or("other").to_owned();
-            groups.entry(group).or_default().push(route(document, base, verb, path, operation));
+            groups.entry(group).or_default().push(route(document, verb, path, operation));
         }
     }
     groups.into_iter().map(|(name, routes)| Group { name, routes }).collect()
 }
 
-fn route(document: &Value, base: &str, verb: &'static str, path: &str, operation: &Value) -> Route {
+fn route(document: &Value, verb: &'static str, path: &str, operation: &Value) -> Route {
+    let server = document["servers"][0]["url"].as_str().unwrap_or_default();
     let parameters = operation["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
     let body = operation["requestBody"]["content"]["application/json"]["schema"].clone();
     let body = (!body.is_null()).then(|| example(document, &body, 0));
@@ -116,7 +117,7 @@ fn route(document: &Value, base: &str, verb: &'static str, path: &str, operation
         parameters: parameters.iter().map(parameter).collect(),
         body: body.map(|body| json::pretty(&body.to_string())),
         answers: answers(operation),
-        curl: format!("curl{method} -H \"authorization: Bearer $STARGATE_TOKEN\"{data} \"$STARGATE_URL{base}{path}\""),
+        curl: format!("curl{method} -H \"authorization: Bearer $STARGATE_TOKEN\"{data} \"$STARGATE_URL{server}{path}\""),
     }
 }
 

@@ -64,20 +64,6 @@ pub(crate) fn throughput(activity: &Activity) -> Chart {
     }
 }
 
-/// How many jobs failed.
-pub(crate) fn failures(activity: &Activity) -> Chart {
-    let cell = |number: u64| Cell { raw: number.to_string(), text: count(number) };
-    Chart {
-        id: "failed",
-        title: "Jobs that failed",
-        kind: "bars",
-        unit: "",
-        empty: "No job failed in this time.",
-        columns: vec![Column { series: "failed", name: "failed" }],
-        rows: activity.buckets.iter().map(|bucket| row(bucket, vec![cell(bucket.failed)])).collect(),
-    }
-}
-
 /// How long jobs waited before they began.
 pub(crate) fn waits(activity: &Activity) -> Chart {
     let cell = |millis: Option<u64>| Cell {

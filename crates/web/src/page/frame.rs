@@ -335,6 +335,11 @@ impl Frame {
         !self.read_only && ["operate", "admin"].contains(&self.role.as_str())
     }
 
+    /// Whether they may know who did what.
+    pub(crate) fn sees_audit(&self) -> bool {
+        ["operate", "admin"].contains(&self.role.as_str())
+    }
+
     /// Whether leadership and the rest may be changed.
     pub(crate) fn can_admin(&self) -> bool {
         !self.read_only && self.role == "admin"

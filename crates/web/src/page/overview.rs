@@ -42,6 +42,8 @@ struct Overview {
     windows: Vec<(&'static str, &'static str)>,
     charts: Vec<Chart>,
     depth_words: String,
+    ready_now: u64,
+    processing_now: u64,
     failures: Vec<FailureGroup>,
     queues: Vec<Queue>,
 }
@@ -92,7 +94,9 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Shown {
         window,
         window_words,
         windows: WINDOWS.into_iter().map(|(value, words, _)| (value, words)).collect(),
-        charts: vec![charts::throughput(&activity), charts::waits(&activity), charts::failures(&activity)],
+        charts: vec![charts::throughput(&activity), charts::waits(&activity)],
+        ready_now: stats.jobs.ready,
+        processing_now: stats.jobs.processing,
         depth_words: format!("{} ready, {} running", count(stats.jobs.ready), count(stats.jobs.processing)),
         failures: failures.into_iter().take(CAUSES_SHOWN).collect(),
         queues,
@@ -132,7 +136,7 @@ fn cards(stats: &Stats, activity: &Activity) -> Vec<Card> {
         Card {
             label: "Oldest claimable",
             value: oldest.map_or_else(|| "–".to_owned(), html::span),
-            hint: if oldest.is_some() { "has waited so long".to_owned() } else { "nothing waits".to_owned() },
+            hint: if oldest.is_some() { "has waited".to_owned() } else { "nothing waits".to_owned() },
             path: "/jobs?state=queued",
             level: match oldest {
                 Some(seconds) if seconds >= 600.0 => "bad",

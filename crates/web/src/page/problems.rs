@@ -151,7 +151,10 @@ fn failing(known: &Known<'_>, found: &mut Vec<Problem>) {
         return;
     }
     let done: u64 = activity.buckets.iter().map(|bucket| bucket.done).sum();
-    let window = html::span(activity.window_sec);
+    let window = match activity.window_sec {
+        3600.0 => "hour".to_owned(),
+        seconds => html::span(seconds),
+    };
     let text = format!("{} in the last {window}", counted(failed, "job failed", "jobs failed"));
     // One in ten of all that ended is more than bad luck.
     let level = if failed * 10 >= failed + done { Level::Bad } else { Level::Warn };

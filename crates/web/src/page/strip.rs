@@ -6,11 +6,9 @@ use super::html;
 use crate::api::types::leader::Term;
 
 /// The width of the drawing, in its own units.
-pub(crate) const WIDTH: f64 = 1000.0;
+const WIDTH: f64 = 1000.0;
 /// A term is never narrower, or nobody would see it.
 const WIDTH_MIN: f64 = 2.0;
-/// Narrower, and its name does not fit.
-const WIDTH_NAMED: f64 = 90.0;
 
 /// A term in the drawing.
 #[derive(Debug, PartialEq)]
@@ -18,8 +16,6 @@ pub(crate) struct Block {
     pub(crate) x: String,
     pub(crate) width: String,
     pub(crate) class: &'static str,
-    pub(crate) name: Option<String>,
-    pub(crate) name_x: String,
     pub(crate) title: String,
 }
 
@@ -63,28 +59,16 @@ pub(crate) fn draw(terms: &[Term], overlaps: &[(u64, u64)], now: Timestamp) -> O
             x: format!("{from:.1}"),
             width: format!("{width:.1}"),
             class,
-            name: (width >= WIDTH_NAMED).then(|| format!("{} · {}", term.epoch, shortened(&term.instance, width))),
-            name_x: format!("{:.1}", from + 8.0),
             title,
         });
     }
     let is_clean = overlaps.is_empty();
-    let count = html::counted(terms.len(), "term", "terms");
     let verdict = match overlaps.first() {
-        None => format!("No overlap: of the last {count} no two were at the same time, by the store's clock."),
+        None if terms.len() == 1 => "There was one term so far.".to_owned(),
+        None => format!("Of the last {} terms no two were at the same time, by the store's clock.", terms.len()),
         Some((a, b)) => format!("The terms {a} and {b} overlap. Two nodes led at once: this must never happen."),
     };
     Some(Strip { blocks, from: html::instant(&first), until: html::instant(&last), verdict, is_clean })
-}
-
-/// As much of a name as fits; a letter is about seven units wide.
-fn shortened(name: &str, width: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-    let room = ((width - 60.0) / 7.5).max(3.0) as usize;
-    if name.chars().count() <= room {
-        return name.to_owned();
-    }
-    name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -109,7 +93,7 @@ mod tests {
         let strip = draw(&terms, &[], Timestamp::from_second(200).unwrap()).unwrap();
         let places: Vec<_> = strip.blocks.iter().map(|block| (block.x.as_str(), block.width.as_str(), block.class)).collect();
         assert_eq!(places, [("0.0", "500.0", "term past"), ("500.0", "500.0", "term")]);
-        assert!(strip.is_clean && strip.verdict.starts_with("No overlap"), "{}", strip.verdict);
+        assert!(strip.is_clean && strip.verdict.starts_with("Of the last 2 terms no two"), "{}", strip.verdict);
     }
 
     #[test]
