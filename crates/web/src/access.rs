@@ -66,7 +66,8 @@ async fn admit(shared: &Shared, mut request: Request) -> Result<Request> {
     if is_change && matches!(presented, Presented::Cookie(_)) && !is_same_origin(request.headers()) {
         return Err(cross_origin());
     }
-    let caller = match identify(shared, &presented, need, Source::Api).await {
+    let source = request.extensions().get::<Source>().copied().unwrap_or(Source::Api);
+    let caller = match identify(shared, &presented, need, source).await {
         Ok(caller) => caller,
         Err(denied) => {
             let problem = problem(&denied);

@@ -122,7 +122,10 @@ fn named_error(mut response: Response, id: &str) -> Response {
     let status = response.status();
     let problem = match response.extensions_mut().remove::<Problem>() {
         Some(problem) => problem,
-        None if status.as_u16() < 400 || is_json(response.headers()) => return response,
+        // A page says itself what went wrong.
+        None if status.as_u16() < 400 || is_json(response.headers()) || is_html(response.headers()) => {
+            return response;
+        }
         None => Problem::new(status, code(status), reason(status)),
     };
     let error = ErrorBody { code: &problem.code, message: &problem.message, request_id: id };
@@ -146,6 +149,10 @@ fn code(status: StatusCode) -> &'static str {
 
 fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("the request was refused")
+}
+
+fn is_html(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/html"))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -27,7 +27,7 @@ use tower_http::timeout::TimeoutLayer;
 use crate::app::{App, Shared};
 use crate::error::Problem;
 use crate::rate::Peer;
-use crate::{api, health, live, request};
+use crate::{api, health, live, page, request};
 
 /// How long a route may take to answer; live streams have answered when they begin.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,7 +75,11 @@ pub async fn serve(
 
 fn routes(shared: Shared, scope: Scope) -> Router {
     let routes = match scope {
-        Scope::Full => status_routes().nest(api::openapi::PREFIX, api::routes(&shared)),
+        Scope::Full => {
+            let api = Router::new().nest(api::openapi::PREFIX, api::routes(&shared));
+            let page = page::routes(&shared, api.clone().with_state(shared.clone()));
+            status_routes().merge(api).merge(page)
+        }
         Scope::Status => status_routes(),
     };
     finish(below(&shared.options.base_path.clone(), routes), shared)

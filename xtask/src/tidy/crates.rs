@@ -95,7 +95,7 @@ const OURS: [(&str, &[&str]); 20] = [
 const OURS_IN_TESTS: [&str; 2] = ["stargate-testkit", "stargate-store"];
 
 /// Foreign crates that only some of ours may use. Tests are free: they may look behind the curtain.
-const FOREIGN: [(&str, &[&str]); 32] = [
+const FOREIGN: [(&str, &[&str]); 33] = [
     // Above the store nobody sees a driver. The benchmark measures itself against the bare driver.
     ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench"]),
     ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench"]),
@@ -110,6 +110,7 @@ const FOREIGN: [(&str, &[&str]); 32] = [
     ("sd-notify", &["stargate"]),
     // Serialisable API types and HTTP stay in one place.
     ("axum", &["stargate-web", "stargate-gateway"]),
+    ("askama", &["stargate-web"]),
     ("tower", &["stargate-web"]),
     ("tower-http", &["stargate-web"]),
     ("utoipa", &["stargate-web"]),
