@@ -25,4 +25,3 @@ pub mod process;
 pub mod purge;
 pub mod relay;
 mod tail;
-mod trace;

@@ -17,6 +17,7 @@ pub mod health;
 mod input;
 mod lead;
 pub mod metrics;
+mod openmetrics;
 pub mod queue_gauges;
 mod request;
 pub mod sample;

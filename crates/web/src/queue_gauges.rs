@@ -8,6 +8,8 @@ use stargate_queue::metrics::{OLDEST_READY, QUEUE_DEPTH};
 use stargate_queue::store::QueueCounts;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::{STORE_TIME, STORE_UP};
+
 /// How often the store is asked.
 pub const INTERVAL: Duration = Duration::from_secs(15);
 /// How long it may take to answer.
@@ -20,7 +22,9 @@ const OTHERS: &str = "(others)";
 pub async fn run(store: SharedStore, stop: CancellationToken) {
     let mut gauges = Gauges::default();
     loop {
-        match tokio::time::timeout(TIMEOUT, gauges.run_once(&store)).await {
+        let looked = tokio::time::timeout(TIMEOUT, gauges.run_once(&store)).await;
+        metrics::gauge!(STORE_UP).set(if matches!(looked, Ok(Ok(()))) { 1.0 } else { 0.0 });
+        match looked {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the queue gauges could not be refreshed"),
             Err(_) => tracing::warn!(timeout = ?TIMEOUT, "the queue gauges could not be refreshed in time"),
@@ -40,6 +44,8 @@ pub struct Gauges {
 impl Gauges {
     /// Asks the store once and sets all gauges.
     pub async fn run_once(&mut self, store: &SharedStore) -> stargate_queue::Result<()> {
+        let health = store.check().await?;
+        metrics::gauge!(STORE_TIME).set(health.round_trip.as_secs_f64());
         let queues = store.queues().await?;
         let oldest = store.oldest_ready().await?;
         metrics::gauge!(OLDEST_READY).set(oldest.unwrap_or_default().as_secs_f64());
