@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch_with};
-use stargate_access::Tokens;
+use stargate_access::{Audit, SharedAudit, Tokens};
 use stargate_artifact::scratch::Root;
 use stargate_base::Tasks;
 use stargate_directive::{Directives, SharedDirectives};
 use stargate_jobs::courier::HttpCourier;
 use stargate_jobs::exec::Exec;
 use stargate_jobs::http::{self, Http};
-use stargate_jobs::{clip, process, purge};
+use stargate_jobs::{clip, process, purge, retry_matching};
 use stargate_queue::handler::{Handler, Registry};
 use stargate_queue::kind::KindSpec;
 use stargate_queue::limits::Limit;
@@ -51,13 +51,20 @@ pub(crate) struct Stores {
     pub(crate) jobs: SharedStore,
     pub(crate) pushes: SharedPushes,
     pub(crate) tokens: Arc<dyn Tokens>,
+    pub(crate) audit: SharedAudit,
     pub(crate) directives: SharedDirectives,
 }
 
 impl Stores {
-    fn of<S: Store + Pushes + Tokens + Directives>(store: S) -> Self {
+    fn of<S: Store + Pushes + Tokens + Audit + Directives>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { jobs: store.clone(), pushes: store.clone(), tokens: store.clone(), directives: store }
+        Self {
+            jobs: store.clone(),
+            pushes: store.clone(),
+            tokens: store.clone(),
+            audit: store.clone(),
+            directives: store,
+        }
     }
 }
 
@@ -111,6 +118,7 @@ fn make_home(home: &Path, path: &Path) -> Result<()> {
 pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
     let mut built_in = Registry::new();
     purge::register(&mut built_in)?;
+    retry_matching::register(&mut built_in)?;
     let mut specs = built_in.specs();
     specs.push(KindSpec::new(clip::KIND, &runtime::clip_profile(settings))?);
     specs.extend(stargate_repo::handlers::kinds()?);
@@ -125,6 +133,7 @@ pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
 pub(crate) fn registry(settings: &Settings, scratch: &Root, tasks: &Tasks) -> Result<Registry> {
     let mut registry = Registry::new();
     purge::register(&mut registry)?;
+    retry_matching::register(&mut registry)?;
     match clip_lacks(settings) {
         None => {
             let profile = runtime::clip_profile(settings);

@@ -134,6 +134,7 @@ impl List {
             since: self.since.as_deref().map(|text| since(text, now)).transpose()?,
             before: self.before,
             limit: self.limit,
+            ..JobFilter::default()
         };
         let jobs = store.jobs(filter).await?;
         if out.json {

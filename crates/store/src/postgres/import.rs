@@ -123,7 +123,9 @@ impl Import<'_> {
         self.s.rows("raise its counters", sql!("import_counters"), &params).await?;
         self.s.rows("raise its counters", sql!("import_git_counters"), &[]).await?;
         let params = [(&counters.announcement as _, Type::INT8), (&counters.quarantined as _, Type::INT8)];
-        self.s.rows("raise its counters", sql!("import_directive_counters"), &params).await.map(drop)
+        self.s.rows("raise its counters", sql!("import_directive_counters"), &params).await?;
+        let params = [(&counters.action as _, Type::INT8)];
+        self.s.rows("raise its counters", sql!("import_audit_counter"), &params).await.map(drop)
     }
 
     /// Rows and a sum over the contents of each table that must arrive unchanged.
@@ -177,6 +179,7 @@ fn statement(table: Table) -> Statement {
         Table::Webhook => Plain(sql!("import_webhook")),
         Table::WebhookOutbox => Plain(sql!("import_webhook_outbox")),
         Table::Token => Plain(sql!("import_token")),
+        Table::Audit => Plain(sql!("import_audit")),
         Table::Kv => Plain(sql!("import_kv")),
         Table::KvOverride => Plain(sql!("import_kv_override")),
         Table::DirectiveRun => Plain(sql!("import_directive_run")),

@@ -86,6 +86,8 @@ pub(crate) struct Counters {
     pub(crate) announcement: i64,
     /// The last record that was kept aside.
     pub(crate) quarantined: i64,
+    /// The last audited action.
+    pub(crate) action: i64,
 }
 
 impl Sqlite {
@@ -205,6 +207,7 @@ impl Sqlite {
                         epoch: row.get(4)?,
                         announcement: row.get(5)?,
                         quarantined: row.get(6)?,
+                        action: row.get(7)?,
                     })
                 })?)
             })
@@ -311,6 +314,7 @@ fn statement(table: Table) -> &'static str {
         Table::Webhook => sql!("export_webhook"),
         Table::WebhookOutbox => sql!("export_webhook_outbox"),
         Table::Token => sql!("export_token"),
+        Table::Audit => sql!("export_audit"),
         Table::Kv => sql!("export_kv"),
         Table::KvOverride => sql!("export_kv_override"),
         Table::DirectiveRun => sql!("export_directive_run"),

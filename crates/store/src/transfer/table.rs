@@ -23,6 +23,7 @@ pub(crate) enum Table {
     Webhook,
     WebhookOutbox,
     Token,
+    Audit,
     Kv,
     KvOverride,
     DirectiveRun,
@@ -33,7 +34,7 @@ pub(crate) enum Table {
 
 impl Table {
     /// In the order in which they are moved: what others refer to comes first.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Kind,
         Self::Lane,
         Self::Worker,
@@ -54,6 +55,7 @@ impl Table {
         Self::Webhook,
         Self::WebhookOutbox,
         Self::Token,
+        Self::Audit,
         Self::Kv,
         Self::KvOverride,
         Self::DirectiveRun,
@@ -85,6 +87,7 @@ impl Table {
             Self::Webhook => "webhook",
             Self::WebhookOutbox => "webhook_outbox",
             Self::Token => "token",
+            Self::Audit => "stargate_audit",
             Self::Kv => "kv",
             Self::KvOverride => "kv_override",
             Self::DirectiveRun => "directive_run",
