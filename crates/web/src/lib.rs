@@ -22,6 +22,7 @@ mod lead;
 mod live;
 pub mod metrics;
 mod page;
+mod openmetrics;
 pub mod queue_gauges;
 mod rate;
 pub mod redact;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Subcommand};
 use clap_complete::Shell;
+use stargate_queue::metrics::MetricKind;
 
 use crate::cli::Cli;
 use crate::config::catalogue;
@@ -64,6 +65,8 @@ pub(crate) enum DocsCommand {
     Config,
     /// Print docs/openapi.json
     Openapi,
+    /// Print docs/metrics.md
+    Metrics,
 }
 
 impl DocsCommand {
@@ -73,6 +76,7 @@ impl DocsCommand {
             Self::Cli => reference(),
             Self::Config => settings(),
             Self::Openapi => stargate_web::openapi(),
+            Self::Metrics => metrics(),
         };
         out.raw(page.as_bytes());
         Ok(())
@@ -107,6 +111,23 @@ fn settings() -> String {
         debug_assert!(written.is_ok(), "writing to a string cannot fail");
     }
     include_str!("../../docs/config.md").replace("{settings}\n", &table)
+}
+
+/// Every metric as a table.
+fn metrics() -> String {
+    let mut all: Vec<_> = stargate_web::metrics::catalogue(crate::service::METRICS).collect();
+    all.sort_unstable_by_key(|(name, ..)| *name);
+    let mut table = String::new();
+    for (name, kind, about) in all {
+        let kind = match kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let written = writeln!(table, "| `{name}` | {kind} | {about} |");
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
+    }
+    include_str!("../../docs/metrics.md").replace("{metrics}\n", &table)
 }
 
 fn describe(page: &mut String, parent: &str, command: &clap::Command, level: usize) {
