@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use url::Url;
 
 use crate::cmd;
 use crate::config::directives::Engine;
 use crate::config::{Flags, LogFormat};
+use crate::node;
 
 /// Takes work in and does not let go of it until it is done and recorded.
 #[derive(Debug, Parser)]
@@ -26,6 +28,7 @@ Start here:
   stargate up                            run everything in this directory
   stargate job enqueue mail '{\"to\": 7}'  hand it a job of a kind in stargate.toml
   stargate explain 42                    why is job 42 not running?
+  stargate job list --url https://HOST   the same commands, through a running node
 
 Settings come from, in this order: a flag, the environment, stargate.toml (--config,
 else the working directory, else /etc/stargate/), the default.
@@ -48,6 +51,12 @@ pub(crate) struct Global {
     /// Directory for everything Stargate keeps [env: STARGATE_HOME] [default: .stargate]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
+    /// Work through the node at this URL instead of beside the store [env: STARGATE_URL]
+    #[arg(long, global = true, value_name = "URL", value_parser = node::parse_url)]
+    pub(crate) url: Option<Url>,
+    /// File with the token for that node [env: STARGATE_TOKEN (the token itself), STARGATE_TOKEN_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON with stable fields, errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -1,21 +1,52 @@
 //! From the arguments to the exit code.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser as _;
+use stargate_queue::SharedStore;
 
+use crate::assemble::{self, Migrate, Stores};
 use crate::cli::{Cli, ColorWhen, Command, Global};
 use crate::cmd;
 use crate::cmd::directive::DirectiveCommand;
 use crate::config::layer::Environment;
 use crate::config::{self, Settings};
 use crate::failure::{Exit, Failure, Result};
+use crate::node::Node;
 use crate::output::Output;
+use crate::reach;
+use crate::remote::Remote;
 
 /// What every command is given.
 pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) out: Output,
+    /// The node that does the work; absent: the command does it, in the store of this configuration.
+    pub(crate) remote: Option<Arc<Node>>,
+}
+
+impl App {
+    /// The jobs: through the node that was named, else in the store of this configuration.
+    pub(crate) async fn jobs(&self) -> Result<SharedStore> {
+        match &self.remote {
+            Some(node) => Ok(Arc::new(Remote::new(Arc::clone(node)))),
+            None => assemble::open(&self.settings, Migrate::No).await,
+        }
+    }
+
+    /// The store of this configuration in all its parts.
+    pub(crate) async fn stores(&self) -> Result<Stores> {
+        assemble::open_all(&self.settings, Migrate::No).await
+    }
+
+    /// The node that was named, else the one of this configuration.
+    pub(crate) fn node(&self) -> Result<Arc<Node>> {
+        match &self.remote {
+            Some(node) => Ok(Arc::clone(node)),
+            None => Ok(Arc::new(Node::of(&self.settings)?)),
+        }
+    }
 }
 
 /// Parses, runs, reports.
@@ -90,6 +121,7 @@ fn succeeded((): ()) -> ExitCode {
 }
 
 async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
+    let remote = reach::remote(&global, &command)?;
     if let Command::Demo(demo) = &command {
         return demo.run(&global, out).await;
     }
@@ -100,7 +132,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
     };
     let settings = config::load(global.flags(&command), &Environment::of_process())?;
     crate::log::install(&settings, global.verbose, !stays)?;
-    let app = App { settings, out };
+    let app = App { settings, out, remote };
     match command {
         Command::Up(_) => cmd::serve::up(&app).await,
         Command::Worker(_) => cmd::serve::worker(&app).await,

@@ -8,7 +8,7 @@ use stargate_queue::store::{Enqueued, Once, Store};
 use stargate_queue::{Due, Error, JobId, NewJob};
 
 use crate::argument;
-use crate::assemble::{self, Migrate};
+use crate::assemble;
 use crate::config::interval;
 use crate::failure::Result;
 use crate::follow::{self, Audience};
@@ -73,7 +73,7 @@ impl Enqueue {
     /// Enqueues, prints the id, follows if asked.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let job = self.job()?;
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         let accepted = match self.accept(store.as_ref(), &job).await {
             // A kind that this configuration describes need not wait for the first worker.
             Err(Error::UnknownKind { kind, mut known }) => {

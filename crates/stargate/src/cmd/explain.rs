@@ -5,7 +5,7 @@ use stargate_queue::JobId;
 use stargate_queue::explain::{Explanation, explain_under};
 
 use crate::argument;
-use crate::assemble::{self, Migrate};
+use crate::assemble;
 use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::run::App;
@@ -21,7 +21,7 @@ pub(crate) struct Explain {
 impl Explain {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         let pressure = assemble::pool_config(&app.settings.worker).pressure;
         let explanation = explain_under(store.as_ref(), self.job, &pressure).await?;
         if app.out.json {

@@ -11,7 +11,6 @@ use stargate_queue::{Error, Job, JobId, SharedStore, Stage, State};
 
 use super::enqueue::Enqueue;
 use crate::argument;
-use crate::assemble::{self, Migrate};
 use crate::config::{Settings, interval, size};
 use crate::failure::{Exit, Failure, Result};
 use crate::follow::{self, Audience};
@@ -100,7 +99,7 @@ impl JobCommand {
         if let Self::Enqueue(enqueue) = self {
             return enqueue.run(app).await;
         }
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         match self {
             Self::Enqueue(_) => Ok(()),
             Self::List(list) => list.run(store.as_ref(), app.out).await,

@@ -5,7 +5,6 @@ use serde::Serialize;
 use stargate_queue::Error;
 use stargate_queue::limits::{Limit, Rate};
 
-use crate::assemble::{self, Migrate};
 use crate::config::kinds::limit_in_words;
 use crate::failure::Result;
 use crate::output;
@@ -67,7 +66,7 @@ fn view(limit: &Limit) -> LimitView<'_> {
 impl LimitCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         let out = app.out;
         match self {
             Self::List => {

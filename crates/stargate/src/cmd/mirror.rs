@@ -59,6 +59,11 @@ impl MirrorCommand {
         matches!(self, Self::Run(run) if !run.once)
     }
 
+    /// Whether a node can do it; the rest needs the repository itself.
+    pub(crate) fn goes_through_a_node(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Verify(_) | Self::DeadLetter(_))
+    }
+
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         match self {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::Args;
 use stargate_queue::store::{PurgeReport, PurgeRequest};
 
-use crate::assemble::{self, Migrate};
 use crate::config::interval;
 use crate::failure::Result;
 use crate::output;
@@ -30,7 +29,7 @@ pub(crate) struct Purge {
 impl Purge {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         let request = PurgeRequest {
             done_age: self.done_older_than.unwrap_or(DAY * 14),
             failed_age: self.failed_older_than.unwrap_or(DAY * 30),

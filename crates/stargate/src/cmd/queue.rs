@@ -6,7 +6,6 @@ use serde::Serialize;
 use stargate_queue::job::check_name;
 use stargate_queue::store::{PauseTarget, Store};
 
-use crate::assemble::{self, Migrate};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
@@ -64,7 +63,7 @@ struct QueueView<'a> {
 impl QueueCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         match self {
             Self::List => list(store.as_ref(), app.out).await,
             Self::Pause(target) => {

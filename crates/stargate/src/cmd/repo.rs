@@ -10,7 +10,6 @@ use stargate_git::{RefName, RefPattern, RepoDir};
 use stargate_repo::store::PAGE_MAX;
 use stargate_repo::{Repo, RepoSpec, SharedPushes};
 
-use crate::assemble::{self, Migrate};
 use crate::config::size;
 use crate::failure::{Failure, Result};
 use crate::gateway;
@@ -74,7 +73,7 @@ impl RepoCommand {
 }
 
 async fn pushes(app: &App) -> Result<SharedPushes> {
-    Ok(assemble::open_all(&app.settings, Migrate::No).await?.pushes)
+    Ok(app.stores().await?.pushes)
 }
 
 /// Reads the name of a repository.
@@ -140,7 +139,7 @@ async fn unanswered(
 
 async fn list(app: &App, repositories: &Repositories) -> Result<()> {
     let names = repositories.list().map_err(|error| gateway::failure(&error))?;
-    let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+    let stores = app.stores().await?;
     let now = stores.jobs.now().await?;
     let mut rows = rows(&stores.pushes).await?;
     let known: Vec<(RepoName, Option<Repo>)> =

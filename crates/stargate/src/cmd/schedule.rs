@@ -8,7 +8,7 @@ use stargate_queue::Error;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::Store;
 
-use crate::assemble::{self, Migrate};
+use crate::assemble;
 use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::payload;
@@ -79,7 +79,7 @@ struct ScheduleView<'a> {
 impl ScheduleCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         match self {
             Self::List => list(store.as_ref(), app.out).await,
             Self::Add(add) => add.run(store.as_ref(), app).await,

@@ -8,7 +8,6 @@ use serde::Serialize;
 use stargate_access::tokens::PAGE_MAX;
 use stargate_access::{Error, Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
 
-use crate::assemble::{self, Migrate};
 use crate::config::interval;
 use crate::failure::{Exit, Failure, Result, chain};
 use crate::output;
@@ -109,7 +108,7 @@ fn view(token: &Token) -> TokenView<'_> {
 impl TokenCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         match self {
             Self::Add(add) => add.run(app, &*stores.tokens).await,
             Self::List => list(app, &*stores.tokens, stores.jobs.now().await?).await,

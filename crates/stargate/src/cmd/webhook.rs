@@ -7,7 +7,6 @@ use stargate_queue::Error;
 use stargate_repo::store::PAGE_MAX;
 use stargate_repo::{NewWebhook, Occasion, Pushes, Webhook, WebhookId};
 
-use crate::assemble::{self, Migrate};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::App;
@@ -115,7 +114,7 @@ fn view(webhook: &Webhook) -> WebhookView<'_> {
 impl WebhookCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         match self {
             Self::Add(add) => add.run(app, &*stores.pushes).await,
             Self::List(list) => list.run(app, &*stores.pushes, stores.jobs.now().await?).await,

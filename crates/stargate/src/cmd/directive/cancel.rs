@@ -9,7 +9,7 @@ use stargate_queue::store::Cancelled;
 use stargate_queue::{Error, JobId};
 
 use super::EngineChoice;
-use crate::assemble::{self, Migrate, Stores};
+use crate::assemble::Stores;
 use crate::config::directives::Engine;
 use crate::directing::view::RunView;
 use crate::failure::{Exit, Failure, Result};
@@ -33,7 +33,7 @@ pub(crate) struct Cancel {
 impl Cancel {
     /// Asks, and waits until it has ended.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let runs = stores.directives.runs(Some(&self.name), None, 50).await?;
         let is_temporal = |engine: &str| engine == Engine::Temporal.as_str();
         let wanted = self.engine.engine.map(Engine::as_str);

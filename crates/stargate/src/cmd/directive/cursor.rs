@@ -9,7 +9,6 @@ use stargate_directive::store::PAGE_MAX;
 use stargate_directive::{Cursor, Directives, Entry, Expected, Override, Pointer, Put, PutAnswer};
 
 use super::found;
-use crate::assemble::{self, Migrate};
 use crate::directing::Catalogue;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
@@ -87,7 +86,7 @@ impl CursorCommand {
         let (Self::Show(Show { name }) | Self::Set(Set { name, .. }) | Self::History(Show { name })) = self;
         let directive = found(Catalogue::of(&app.settings).find(name))?;
         let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let store = stores.directives.as_ref();
         match self {
             Self::Show(_) => show(store, &keys, app.out).await,

@@ -10,7 +10,6 @@ use stargate_directive::store::PAGE_MAX;
 use stargate_directive::{Directives, RunId, steps};
 
 use super::{failed, found};
-use crate::assemble::{self, Migrate};
 use crate::config::directives::Engine;
 use crate::directing::Runner;
 use crate::failure::{Exit, Failure, Result};
@@ -103,7 +102,7 @@ impl QuarantineCommand {
 
 impl List {
     async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let filter = QuarantineFilter {
             directive: self.name.clone(),
             resolved: self.all,
@@ -135,7 +134,7 @@ impl List {
 
 impl Named {
     async fn show(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let record = one(stores.directives.as_ref(), self.id).await?;
         if app.out.json {
             app.out.json(&view(&record));
@@ -146,7 +145,7 @@ impl Named {
     }
 
     async fn resolve(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let is_new = stores.directives.quarantine_resolve(QuarantineId(self.id)).await?;
         if !is_new {
             one(stores.directives.as_ref(), self.id).await?;
@@ -161,7 +160,7 @@ impl Named {
 
 impl Retry {
     async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let tasks = Tasks::new();
         let runner = Runner::new(&app.settings, &stores.directives, &tasks);
         let directive = found(runner.catalogue.find(&self.name))?;

@@ -8,7 +8,6 @@ use stargate_directive::kv::Keys;
 use stargate_directive::{Cursor, Outcome, Run};
 
 use super::{EngineChoice, found, quarantine};
-use crate::assemble::{self, Migrate};
 use crate::config::directives::Engine;
 use crate::directing::Catalogue;
 use crate::directing::view::RunView;
@@ -34,7 +33,7 @@ impl Show {
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let directive = found(Catalogue::of(&app.settings).find(&self.name))?;
         let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let store = stores.directives.as_ref();
         let runs = store.runs(Some(&self.name), None, self.runs).await?;
         let cursor = store.kv_get(&keys.cursor).await?;
