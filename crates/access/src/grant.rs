@@ -18,21 +18,24 @@ pub const NAME_BYTES_MAX: usize = 302;
 pub enum Role {
     /// Look and fetch.
     Read,
-    /// Push, enqueue, retry.
+    /// Push, enqueue, retry or cancel a job.
     Write,
-    /// Create and remove repositories, tokens and hooks; change how the platform runs.
+    /// Pause and resume, retry and cancel in bulk, schedules, limits, dead letters, directives, quarantine.
+    Operate,
+    /// Create and remove repositories, tokens and hooks; have the leader step down, purge.
     Admin,
 }
 
 impl Role {
     /// Every role, the least first.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Operate, Self::Admin];
 
     /// The name in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Operate => "operate",
             Self::Admin => "admin",
         }
     }
@@ -49,7 +52,7 @@ impl FromStr for Role {
 
     fn from_str(name: &str) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|role| role.as_str() == name);
-        known.ok_or_else(|| Error::invalid("role", format!("{name:?} is none of read, write, admin")))
+        known.ok_or_else(|| Error::invalid("role", format!("{name:?} is none of read, write, operate, admin")))
     }
 }
 
@@ -232,7 +235,7 @@ mod tests {
 
     #[test]
     fn grants_read_back_as_they_were_written() {
-        for text in ["read:*", "write:team/*", "admin:a/b/c", "write:my.repo_1-x"] {
+        for text in ["read:*", "write:team/*", "operate:*", "admin:a/b/c", "write:my.repo_1-x"] {
             assert_eq!(grant(text).to_string(), text);
         }
     }

@@ -1,4 +1,4 @@
-//! Who may do what: tokens, the roles they give and the repositories they are for.
+//! Who may do what, and who did: tokens, the roles they give, the repositories they are for, and the audited actions.
 //!
 //! ```text
 //!   Authorization header ──▶ header::presented ──▶ Authority::authorize(need, repo) ──▶ Principal | Denied
@@ -22,6 +22,7 @@
 //! 5. A store that does not answer lets nobody in who was not let in within that time.
 //! 6. A right on some repositories is no right on what belongs to none: without a repository only grants on `*` count.
 
+pub mod audit;
 pub mod authority;
 mod cache;
 pub mod error;
@@ -30,6 +31,7 @@ pub mod header;
 pub mod token;
 pub mod tokens;
 
+pub use audit::{ActionFilter, ActionId, ActionRow, Audit, NewAction, SharedAudit};
 pub use authority::{Authority, Denied, Policy, Principal};
 pub use error::{Error, Result};
 pub use grant::{Grant, RepoPattern, Role};

@@ -1,4 +1,4 @@
-//! `jobs:purge_completed`: removes finished jobs beyond their retention, in batches that lock nothing for long.
+//! `jobs:purge_completed`: removes finished jobs and audited actions beyond their retention, in batches that lock nothing for long.
 
 use std::time::Duration;
 
@@ -26,11 +26,16 @@ const DAYS_MAX: f64 = 36_500.0;
 struct Payload {
     completed_older_than_days: Option<f64>,
     failed_older_than_days: Option<f64>,
+    audit_older_than_days: Option<f64>,
 }
 
 impl Default for Payload {
     fn default() -> Self {
-        Self { completed_older_than_days: Some(14.0), failed_older_than_days: Some(30.0) }
+        Self {
+            completed_older_than_days: Some(14.0),
+            failed_older_than_days: Some(30.0),
+            audit_older_than_days: Some(400.0),
+        }
     }
 }
 
@@ -39,6 +44,7 @@ impl Default for Payload {
 struct Purged {
     done: u64,
     failed: u64,
+    actions: u64,
 }
 
 /// Registers the kind.
@@ -60,9 +66,11 @@ async fn run(context: Context, payload: Json) -> Result<Purged, Failure> {
         let (report, short) = run_once(context.store().as_ref(), request, context.stopping()).await?;
         total.done += report.done;
         total.failed += report.failed;
+        total.actions += report.actions;
         if short {
-            tracing::info!(done = total.done, failed = total.failed, "finished jobs were purged");
-            return Ok(Purged { done: total.done, failed: total.failed });
+            let PurgeReport { done, failed, actions } = total;
+            tracing::info!(done, failed, actions, "finished jobs and old actions were purged");
+            return Ok(Purged { done, failed, actions });
         }
         batches = batches.saturating_add(1);
         context.progress(percent(batches)).await;
@@ -79,7 +87,7 @@ async fn run_once(
         return Err(stopped());
     }
     let report = store.purge(request).await.map_err(failure)?;
-    Ok((report, report.done + report.failed < u64::from(request.batch)))
+    Ok((report, report.is_short(request)))
 }
 
 /// How much is left is not known without counting it, which would cost as much as removing it. The percentage
@@ -110,6 +118,11 @@ fn request(payload: &str) -> Result<PurgeRequest, Failure> {
             payload.failed_older_than_days,
             default.failed_older_than_days,
         )?,
+        actions_age: age(
+            "audit_older_than_days",
+            payload.audit_older_than_days,
+            default.audit_older_than_days,
+        )?,
         batch: BATCH,
     })
 }
@@ -127,11 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_payload_means_14_and_30_days() {
+    fn an_empty_payload_means_14_30_and_400_days() {
         for payload in ["{}", "null", r#"{"other":1,"failed_older_than_days":null}"#] {
             let request = request(payload).unwrap();
             assert_eq!(request.done_age, Duration::from_secs(14 * 86_400), "{payload}");
             assert_eq!(request.failed_age, Duration::from_secs(30 * 86_400), "{payload}");
+            assert_eq!(request.actions_age, Duration::from_secs(400 * 86_400), "{payload}");
         }
         assert_eq!(
             request(r#"{"completed_older_than_days":0.5}"#).unwrap().done_age,

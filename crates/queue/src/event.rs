@@ -8,6 +8,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
 use crate::job::{Job, Json, State};
 
@@ -23,6 +24,8 @@ pub const REQUEUED_STALE: &str = "requeued:stale";
 pub const REQUEUED_RETRY: &str = "requeued:retry";
 /// An operator had a failed job run again.
 pub const REQUEUED_OPERATOR: &str = "requeued:operator";
+/// An operator had a failed job run again with another payload; its data has the one before.
+pub const EDITED: &str = "edited";
 /// Its worker shut down; the attempt does not count.
 pub const ABORTED_SHUTDOWN: &str = "aborted:shutdown";
 /// Ended well.
@@ -38,6 +41,8 @@ pub const CANCEL_REQUESTED: &str = "cancel:requested";
 pub const NAME_BYTES_MAX: usize = 100;
 /// The largest data of one event: 16 KiB.
 pub const DATA_BYTES_MAX: usize = 16 << 10;
+/// The largest payload that an `edited` event repeats: 16 KiB.
+pub const BEFORE_BYTES_MAX: usize = 16 << 10;
 
 /// One entry of a job's timeline.
 #[derive(Debug, Clone, Serialize)]
@@ -96,6 +101,32 @@ pub fn processing_data(attempt: u16, worker: Option<&str>) -> Json {
     raw(&serde_json::json!({ "attempt": attempt, "worker": worker }))
 }
 
+/// The data of an `edited` event: the payload that was replaced, or what it can be known by if it is over
+/// [`BEFORE_BYTES_MAX`].
+pub fn edited_data(before: &str) -> Json {
+    if before.len() <= BEFORE_BYTES_MAX
+        && let Ok(data) = RawValue::from_string(format!("{{\"before\":{before}}}"))
+    {
+        return data;
+    }
+    let sha256: String = Sha256::digest(before.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    raw(&serde_json::json!({ "before_bytes": before.len(), "before_sha256": sha256 }))
+}
+
 fn raw(value: &serde_json::Value) -> Json {
     RawValue::from_string(value.to_string()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_payload_is_kept_as_it_was_or_as_what_it_can_be_known_by() {
+        assert_eq!(edited_data(r#"{"n": 12345678901234567890.10}"#).get(), r#"{"before":{"n": 12345678901234567890.10}}"#);
+        let fits = format!("\"{}\"", "x".repeat(BEFORE_BYTES_MAX - 2));
+        assert!(edited_data(&fits).get().contains("xxx"));
+        let large = edited_data(&format!("{fits} "));
+        assert!(large.get().len() < 200 && large.get().contains("\"before_bytes\":16385"), "{large}");
+    }
 }

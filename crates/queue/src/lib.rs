@@ -8,6 +8,7 @@
 //!                     retry · stale lease · shutdown
 //! ```
 
+pub mod bulk;
 mod claimer;
 pub mod context;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod job;
 pub mod kind;
 pub mod leadership;
 pub mod limits;
+pub mod listing;
 mod local;
 pub mod metrics;
 pub mod pool;

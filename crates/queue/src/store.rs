@@ -56,15 +56,28 @@
 //! 24. A write through `under(e)` takes effect only if `e` was the newest epoch when it committed; otherwise it changes
 //!     nothing and is answered `Deposed`. That goes for a higher `e` too: the store was set back, and does not know of
 //!     that term any more. The comparison is part of the transaction that writes (INV-3).
-//! 25. Guarded like this are `enqueue`, `enqueue_once`, `retry`, `cancel`, `pause`, `resume`, `limit_set`,
-//!     `limit_remove`, `schedule_put`, `schedule_remove`, `schedule_fire` and `purge`, when they are called through
-//!     `under`. What a worker's lease fences, and what processes say about themselves, is not. Nor is a write without a
+//! 25. Guarded like this are `enqueue`, `enqueue_once`, `retry`, `retry_edited`, `retry_many`, `cancel`, `cancel_many`,
+//!     `pause`, `resume`, `limit_set`, `limit_remove`, `schedule_put`, `schedule_remove`, `schedule_fire` and `purge`, when
+//!     they are called through `under`. What a worker's lease fences, and what processes say about themselves, is not. Nor is a write without a
 //!     term: a command that opens the store itself, a job that enqueues or purges under its lease, and the intake, which
 //!     cancels the job of an item that is not its own any more, on whichever node that is found.
 //! 26. `term_begin` raises the epoch only from the one its caller saw: a late one cannot depose a later term.
 //! 27. Terms never overlap: a term begins at the store's time and ends the one before it at that same time, if that is
 //!     still open. The end of a term is recorded once.
 //! 28. Reading through `under` is the same as without.
+//!
+//! Overviews
+//! 29. `jobs`, `jobs_found` and `jobs_count` let the same jobs through: those that fit every field of the filter.
+//! 30. `jobs_found` looks at no more than `SCAN_MAX` rows when `search` or `code` is given. Going on from `next_before`
+//!     until there is none finds every job once that was there all the while.
+//! 31. `jobs_count` never counts beyond `up_to`; with `search` or `code` it stops at `SCAN_MAX` rows too.
+//! 32. `retry_many` and `cancel_many` do to each job what `retry` and `cancel` do, in one transaction. A job that is not
+//!     there, or with which it cannot be done, is left out of the answer and stays as it is. The answers have the order of
+//!     the input.
+//! 33. `retry_edited` is a `retry` with another payload; the timeline gets `edited`, with the payload before.
+//! 34. `failures` counts each of the newest `FAILURES_SCAN_MAX` failed jobs in one group, by kind and code.
+//! 35. `activity` counts each job that ended in the bucket of its end, unless it is marked as not complete. What was
+//!     purged or retried since may be counted or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +94,7 @@ use crate::job::{Fence, Job, JobError, JobId, Json, NewJob, State, WorkerId};
 use crate::kind::KindSpec;
 use crate::leadership::TermRow;
 use crate::limits::{Limit, LimitState};
+pub use crate::listing::{Activity, FailureGroup, Found, JobFilter, PAGE_MAX, SCAN_MAX};
 use crate::schedule::Schedule;
 
 /// A store shared by everything in the process.
@@ -181,8 +195,20 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// One job.
     async fn job(&self, id: JobId) -> Result<Option<Job>>;
 
-    /// A page of jobs, newest first.
+    /// A page of jobs, newest first: what `jobs_found` finds.
     async fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>>;
+
+    /// A page of jobs, newest first, and where the next one begins.
+    async fn jobs_found(&self, filter: JobFilter) -> Result<Found>;
+
+    /// How many jobs the filter lets through, counted no further than `up_to`. Its `limit` says nothing here.
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64>;
+
+    /// What the newest failed jobs failed with, by kind and code, the largest group first; at most `limit` groups.
+    async fn failures(&self, limit: u32) -> Result<Vec<FailureGroup>>;
+
+    /// What ended in the time up to the store's now, cut into buckets of equal length, oldest first.
+    async fn activity(&self, window: Duration, buckets: u32) -> Result<Vec<Activity>>;
 
     /// The timeline of a job after a sequence number, at most `limit` entries.
     async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>>;
@@ -193,8 +219,18 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Has a failed job run again.
     async fn retry(&self, id: JobId) -> Result<()>;
 
+    /// Has a failed job run again, with another payload.
+    async fn retry_edited(&self, id: JobId, payload: Json) -> Result<()>;
+
+    /// Has failed jobs run again, at most [`BULK_MAX`](crate::bulk::BULK_MAX) of them; answers those that wait now.
+    async fn retry_many(&self, ids: Vec<JobId>) -> Result<Vec<JobId>>;
+
     /// Ends a waiting job, or asks the worker of a running one to stop.
     async fn cancel(&self, id: JobId) -> Result<Cancelled>;
+
+    /// As `cancel`, for at most [`BULK_MAX`](crate::bulk::BULK_MAX) jobs; answers what was done to those that could be
+    /// cancelled.
+    async fn cancel_many(&self, ids: Vec<JobId>) -> Result<Vec<(JobId, Cancelled)>>;
 
     /// Stops giving out jobs of a queue or kind.
     async fn pause(&self, target: PauseTarget) -> Result<()>;
@@ -205,7 +241,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// What is paused.
     async fn pauses(&self) -> Result<Vec<PauseTarget>>;
 
-    /// Jobs per queue and stage.
+    /// Jobs per queue and stage. Where counting takes long, an answer may be as old as [`COUNTS_AGE_MAX`].
     async fn queues(&self) -> Result<Vec<QueueCounts>>;
 
     /// Jobs that wait and could run (ready), counted no further than `up_to`.
@@ -250,7 +286,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The store's time.
     async fn now(&self) -> Result<Timestamp>;
 
-    /// Removes finished jobs beyond their retention, at most `batch` of them.
+    /// Removes finished jobs and audited actions beyond their retention, at most `batch` of each.
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeReport>;
 
     /// What a look at the store's own health finds, good and bad. For people, at their request: it may take seconds.
@@ -544,32 +580,6 @@ pub enum PauseTarget {
     Kind(String),
 }
 
-/// Which jobs to list.
-#[derive(Debug, Clone)]
-pub struct JobFilter {
-    /// Only these states; empty means all.
-    pub states: Vec<State>,
-    /// Only this kind.
-    pub kind: Option<String>,
-    /// Only this queue.
-    pub queue: Option<String>,
-    /// Only jobs created at or after this instant.
-    pub since: Option<Timestamp>,
-    /// Only jobs with a smaller id: the keyset for the next page.
-    pub before: Option<JobId>,
-    /// Page size, 1 to [`PAGE_MAX`].
-    pub limit: u32,
-}
-
-/// The largest page.
-pub const PAGE_MAX: u32 = 1000;
-
-impl Default for JobFilter {
-    fn default() -> Self {
-        Self { states: Vec::new(), kind: None, queue: None, since: None, before: None, limit: 50 }
-    }
-}
-
 /// Jobs of one queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueCounts {
@@ -589,6 +599,11 @@ pub struct QueueCounts {
     pub paused: bool,
 }
 
+/// How old the counts of `queues` may be in a store with very many jobs.
+pub const COUNTS_AGE_MAX: Duration = Duration::from_secs(10);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// What to remove.
 #[derive(Debug, Clone, Copy)]
 pub struct PurgeRequest {
@@ -596,8 +611,16 @@ pub struct PurgeRequest {
     pub done_age: Duration,
     /// Failed jobs that ended so long ago.
     pub failed_age: Duration,
-    /// At most so many in one call.
+    /// Audited actions that were begun so long ago.
+    pub actions_age: Duration,
+    /// At most so many jobs in one call, and as many actions.
     pub batch: u32,
+}
+
+impl Default for PurgeRequest {
+    fn default() -> Self {
+        Self { done_age: 14 * DAY, failed_age: 30 * DAY, actions_age: 400 * DAY, batch: 5000 }
+    }
 }
 
 /// What was removed.
@@ -607,4 +630,14 @@ pub struct PurgeReport {
     pub done: u64,
     /// Failed jobs.
     pub failed: u64,
+    /// Audited actions.
+    pub actions: u64,
+}
+
+impl PurgeReport {
+    /// Whether one call has removed all there was to remove.
+    pub fn is_short(self, request: PurgeRequest) -> bool {
+        let batch = u64::from(request.batch);
+        self.done + self.failed < batch && self.actions < batch
+    }
 }

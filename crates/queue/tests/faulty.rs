@@ -13,7 +13,7 @@ use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::*;
 use stargate_queue::{
-    Error, Fence, Job, JobId, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
+    Error, Fence, Job, JobId, Json, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
 };
 use tokio::sync::watch;
 
@@ -158,6 +158,22 @@ impl Store for Faulty {
         self.inner.jobs(filter).await
     }
 
+    async fn jobs_found(&self, filter: JobFilter) -> Result<Found> {
+        self.inner.jobs_found(filter).await
+    }
+
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64> {
+        self.inner.jobs_count(filter, up_to).await
+    }
+
+    async fn failures(&self, limit: u32) -> Result<Vec<FailureGroup>> {
+        self.inner.failures(limit).await
+    }
+
+    async fn activity(&self, window: Duration, buckets: u32) -> Result<Vec<Activity>> {
+        self.inner.activity(window, buckets).await
+    }
+
     async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
         self.inner.events(id, after_seq, limit).await
     }
@@ -170,8 +186,20 @@ impl Store for Faulty {
         self.inner.retry(id).await
     }
 
+    async fn retry_edited(&self, id: JobId, payload: Json) -> Result<()> {
+        self.inner.retry_edited(id, payload).await
+    }
+
+    async fn retry_many(&self, ids: Vec<JobId>) -> Result<Vec<JobId>> {
+        self.inner.retry_many(ids).await
+    }
+
     async fn cancel(&self, id: JobId) -> Result<Cancelled> {
         self.inner.cancel(id).await
+    }
+
+    async fn cancel_many(&self, ids: Vec<JobId>) -> Result<Vec<(JobId, Cancelled)>> {
+        self.inner.cancel_many(ids).await
     }
 
     async fn pause(&self, target: PauseTarget) -> Result<()> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch_with};
-use stargate_access::Tokens;
+use stargate_access::{Audit, SharedAudit, Tokens};
 use stargate_artifact::scratch::Root;
 use stargate_base::Tasks;
 use stargate_directive::{Directives, SharedDirectives};
@@ -51,13 +51,20 @@ pub(crate) struct Stores {
     pub(crate) jobs: SharedStore,
     pub(crate) pushes: SharedPushes,
     pub(crate) tokens: Arc<dyn Tokens>,
+    pub(crate) audit: SharedAudit,
     pub(crate) directives: SharedDirectives,
 }
 
 impl Stores {
-    fn of<S: Store + Pushes + Tokens + Directives>(store: S) -> Self {
+    fn of<S: Store + Pushes + Tokens + Audit + Directives>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { jobs: store.clone(), pushes: store.clone(), tokens: store.clone(), directives: store }
+        Self {
+            jobs: store.clone(),
+            pushes: store.clone(),
+            tokens: store.clone(),
+            audit: store.clone(),
+            directives: store,
+        }
     }
 }
 

@@ -1,11 +1,11 @@
-//! A fresh store seen through all of its contracts: the queue, repositories and pushes, tokens.
+//! A fresh store seen through all of its contracts: the queue, repositories and pushes, tokens, audited actions.
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use stargate_access::Tokens;
+use stargate_access::{Audit, SharedAudit, Tokens};
 use stargate_queue::{SharedStore, Store};
 use stargate_repo::{Pushes, SharedPushes};
 
@@ -22,13 +22,15 @@ pub struct Opened {
     pub pushes: SharedPushes,
     /// Tokens.
     pub tokens: Arc<dyn Tokens>,
+    /// Audited actions.
+    pub audit: SharedAudit,
 }
 
 impl Opened {
     /// Wraps an adapter.
-    pub fn of<A: Store + Pushes + Tokens>(adapter: A) -> Self {
+    pub fn of<A: Store + Pushes + Tokens + Audit>(adapter: A) -> Self {
         let adapter = Arc::new(adapter);
-        Self { store: adapter.clone(), pushes: adapter.clone(), tokens: adapter }
+        Self { store: adapter.clone(), pushes: adapter.clone(), tokens: adapter.clone(), audit: adapter }
     }
 }
 
@@ -43,6 +45,8 @@ pub struct Tables {
     pub pushes: SharedPushes,
     /// Tokens.
     pub tokens: Arc<dyn Tokens>,
+    /// Audited actions.
+    pub audit: SharedAudit,
     another: Another,
 }
 
@@ -90,7 +94,7 @@ impl Tables {
         let no_other = Box::new(|| unreachable!("Tables::another opens the store again"));
         let queue = Fixture::new(opened.store, clock, no_other, remove).await;
         let another: Another = Box::new(move || Box::pin(open()));
-        Self { queue, pushes: opened.pushes, tokens: opened.tokens, another }
+        Self { queue, pushes: opened.pushes, tokens: opened.tokens, audit: opened.audit, another }
     }
 
     /// Opens the same storage once more, as another process would.
@@ -100,7 +104,7 @@ impl Tables {
 
     /// Closes the store and removes its storage.
     pub async fn close(self) {
-        drop((self.pushes, self.tokens));
+        drop((self.pushes, self.tokens, self.audit));
         self.queue.close().await;
     }
 }

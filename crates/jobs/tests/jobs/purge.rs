@@ -15,7 +15,7 @@ async fn old_jobs_go_in_batches_and_young_ones_stay() {
     .await;
     let young = f.run("thumb", json!({})).await;
     let kept = f.run(KIND, json!({})).await;
-    assert_eq!(result(&kept), json!({ "done": 0, "failed": 0 }));
+    assert_eq!(result(&kept), json!({ "done": 0, "failed": 0, "actions": 0 }));
     assert!(f.store.job(young.id).await.unwrap().is_some());
 
     // More than one batch, ended by an operator, which is the fastest way to end many.
@@ -30,7 +30,7 @@ async fn old_jobs_go_in_batches_and_young_ones_stay() {
     }
     let purged = f.run(KIND, json!({ "completed_older_than_days": 0 })).await;
     // The two jobs from before are old enough now as well.
-    assert_eq!(result(&purged), json!({ "done": count + 2, "failed": 0 }));
+    assert_eq!(result(&purged), json!({ "done": count + 2, "failed": 0, "actions": 0 }));
     assert!(f.store.job(young.id).await.unwrap().is_none());
     f.stop().await;
 }

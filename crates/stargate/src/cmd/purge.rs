@@ -1,4 +1,4 @@
-//! `stargate purge`: removes finished jobs beyond their retention.
+//! `stargate purge`: removes finished jobs and audited actions beyond their retention.
 
 use std::time::Duration;
 
@@ -10,10 +10,6 @@ use crate::failure::Result;
 use crate::output;
 use crate::run::App;
 
-/// Small enough that no transaction holds others up.
-const BATCH: u32 = 5000;
-const DAY: Duration = Duration::from_secs(86_400);
-
 /// `purge`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stargate purge --done-older-than 7d --failed-older-than 30d")]
@@ -24,32 +20,41 @@ pub(crate) struct Purge {
     /// Remove failed jobs that ended so long ago [default: 30d]
     #[arg(long, value_name = "TIME", value_parser = interval::parse)]
     failed_older_than: Option<Duration>,
+    /// Remove audited actions that are so old [default: 400d]
+    #[arg(long, value_name = "TIME", value_parser = interval::parse)]
+    audit_older_than: Option<Duration>,
 }
 
 impl Purge {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let store = app.jobs().await?;
+        let default = PurgeRequest::default();
         let request = PurgeRequest {
-            done_age: self.done_older_than.unwrap_or(DAY * 14),
-            failed_age: self.failed_older_than.unwrap_or(DAY * 30),
-            batch: BATCH,
+            done_age: self.done_older_than.unwrap_or(default.done_age),
+            failed_age: self.failed_older_than.unwrap_or(default.failed_age),
+            actions_age: self.audit_older_than.unwrap_or(default.actions_age),
+            ..default
         };
         let mut total = PurgeReport::default();
         loop {
             let report = store.purge(request).await?;
             total.done += report.done;
             total.failed += report.failed;
-            if report.done + report.failed == 0 {
+            total.actions += report.actions;
+            if report == PurgeReport::default() {
                 break;
             }
         }
         match app.out.json {
-            true => app.out.json(&serde_json::json!({ "done": total.done, "failed": total.failed })),
+            true => app.out.json(&serde_json::json!({
+                "done": total.done, "failed": total.failed, "actions": total.actions,
+            })),
             false => app.out.line(format!(
-                "removed {} done or cancelled and {} failed jobs",
+                "removed {} done or cancelled and {} failed jobs, and {} audited actions",
                 output::grouped(total.done),
-                output::grouped(total.failed)
+                output::grouped(total.failed),
+                output::grouped(total.actions)
             )),
         }
         Ok(())

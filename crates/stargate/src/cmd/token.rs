@@ -64,6 +64,7 @@ pub(crate) struct Revoke {
 pub(crate) enum RoleName {
     Read,
     Write,
+    Operate,
     Admin,
 }
 
@@ -73,6 +74,7 @@ impl RoleName {
         let role = match self {
             Self::Read => Role::Read,
             Self::Write => Role::Write,
+            Self::Operate => Role::Operate,
             Self::Admin => Role::Admin,
         };
         match repos {

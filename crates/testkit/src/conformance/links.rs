@@ -162,7 +162,12 @@ pub async fn a_job_with_a_link_is_not_purged(f: &Fixture) {
         f.store.cancel(id).await.unwrap();
     }
     f.advance(Duration::from_secs(100));
-    let request = PurgeRequest { done_age: Duration::ZERO, failed_age: Duration::ZERO, batch: 100 };
+    let request = PurgeRequest {
+        done_age: Duration::ZERO,
+        failed_age: Duration::ZERO,
+        batch: 100,
+        ..PurgeRequest::default()
+    };
     assert_eq!(f.store.purge(request).await.unwrap().done, 1, "only the one without a link");
     f.is(linked.job, State::Cancelled, "has a link").await;
     turn(f, "a", "m", LinkTurn::Close).await;

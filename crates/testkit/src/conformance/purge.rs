@@ -5,7 +5,7 @@ use super::prelude::*;
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn request(batch: u32) -> PurgeRequest {
-    PurgeRequest { done_age: 14 * DAY, failed_age: 30 * DAY, batch }
+    PurgeRequest { batch, ..PurgeRequest::default() }
 }
 
 /// One job of each end, settled now.
@@ -31,7 +31,7 @@ pub async fn old_jobs_leave_and_young_ones_stay(f: &Fixture) {
     f.advance(5 * DAY);
     assert_eq!(
         f.store.purge(request(100)).await.unwrap(),
-        PurgeReport { done: 2, failed: 0 },
+        PurgeReport { done: 2, ..PurgeReport::default() },
         "15 days and 5 days"
     );
     assert!(
@@ -45,7 +45,7 @@ pub async fn old_jobs_leave_and_young_ones_stay(f: &Fixture) {
     f.advance(16 * DAY);
     assert_eq!(
         f.store.purge(request(100)).await.unwrap(),
-        PurgeReport { done: 2, failed: 1 },
+        PurgeReport { done: 2, failed: 1, actions: 0 },
         "31 days and 21 days"
     );
     assert!(!is_there(f, old[1]).await, "failed, 31 days ago");
