@@ -78,6 +78,47 @@ fn is_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
+/// How a mirror stands, in a word: what an operator has to do first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Nothing waits.
+    CaughtUp,
+    /// Something waits and is being pushed.
+    CatchingUp,
+    /// The remote does not answer, or does not let us in.
+    RemoteAway,
+    /// Nobody works: what comes in waits.
+    NotRunning,
+    /// The repository has no such remote.
+    NoRemote,
+}
+
+impl Standing {
+    /// What a report comes down to.
+    pub fn of(report: &Report, has_remote: bool) -> Self {
+        match &report.worker {
+            _ if !has_remote => Self::NoRemote,
+            Some(worker) if !worker.running => Self::NotRunning,
+            None => Self::NotRunning,
+            Some(worker) if worker.breaker != "closed" => Self::RemoteAway,
+            Some(_) if report.backlog > 0 => Self::CatchingUp,
+            Some(_) => Self::CaughtUp,
+        }
+    }
+
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CaughtUp => "caught-up",
+            Self::CatchingUp => "catching-up",
+            Self::RemoteAway => "remote-away",
+            Self::NotRunning => "not-running",
+            Self::NoRemote => "no-remote",
+        }
+    }
+}
+
 /// How a mirror stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {

@@ -1,17 +1,28 @@
 //! What goes over the wire. Stable: fields are added, never renamed.
 
+pub mod access;
+pub mod bulk;
+pub mod directives;
+pub mod failures;
 pub mod leader;
+pub mod live;
 pub mod mirror;
+pub mod plans;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use stargate_queue::event;
+use stargate_queue::explain;
 use stargate_queue::job::{self, Json};
 use stargate_queue::store;
+use utoipa::ToSchema;
+
+use crate::redact::Sight;
 
 /// A job.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Job {
     /// Its name.
     pub id: i64,
@@ -20,7 +31,7 @@ pub struct Job {
     /// Where it waits.
     pub queue: String,
     /// `queued`, `processing`, `done`, `failed` or `cancelled`.
-    pub state: &'static str,
+    pub state: String,
     /// Higher runs first.
     pub priority: i16,
     /// Executions started so far.
@@ -32,8 +43,10 @@ pub struct Job {
     /// Percentage; 100 when done.
     pub progress: u8,
     /// Input.
+    #[schema(value_type = Value)]
     pub payload: Json,
     /// Output, when done.
+    #[schema(value_type = Option<Value>)]
     pub result: Option<Json>,
     /// The last error, also while it waits for a retry.
     pub error: Option<JobError>,
@@ -58,12 +71,12 @@ pub struct Job {
 }
 
 /// Why a job failed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobError {
     /// Stable code.
     pub code: String,
     /// `RetryableTransient`, `Conflict`, `ValidationFailure` or `Fatal`.
-    pub class: &'static str,
+    pub class: String,
     /// One line for people.
     pub message: String,
     /// More of it.
@@ -71,18 +84,19 @@ pub struct JobError {
     pub detail: Option<String>,
 }
 
-impl From<job::Job> for Job {
-    fn from(job: job::Job) -> Self {
+impl Job {
+    /// A job as somebody may see it.
+    pub(crate) fn of(job: job::Job, sight: Sight<'_>) -> Self {
         Self {
             id: job.id.0,
-            state: job.state.as_str(),
+            state: job.state.as_str().to_owned(),
             priority: job.priority,
             attempt_count: job.attempt_count,
             max_attempts: job.max_attempts,
             crash_count: job.crash_count,
             progress: job.percent(),
-            payload: job.payload,
-            result: job.result,
+            payload: sight.json(job.payload),
+            result: job.result.map(|result| sight.json(result)),
             error: job.error.map(JobError::from),
             worker: job.worker,
             run_at: job.run_at,
@@ -101,12 +115,13 @@ impl From<job::Job> for Job {
 
 impl From<job::JobError> for JobError {
     fn from(error: job::JobError) -> Self {
-        Self { code: error.code, class: error.class.as_str(), message: error.message, detail: error.detail }
+        let class = error.class.as_str().to_owned();
+        Self { code: error.code, class, message: error.message, detail: error.detail }
     }
 }
 
 /// One entry of a timeline.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Position in this job's timeline, from 1.
     pub seq: u32,
@@ -115,17 +130,53 @@ pub struct Event {
     /// What happened.
     pub event: String,
     /// Details, an object.
+    #[schema(value_type = Value)]
     pub data: Json,
 }
 
-impl From<event::Event> for Event {
-    fn from(event: event::Event) -> Self {
-        Self { seq: event.seq, at: event.at, event: event.event, data: event.data }
+impl Event {
+    /// An event as somebody may see it.
+    pub(crate) fn of(event: event::Event, sight: Sight<'_>) -> Self {
+        Self { seq: event.seq, at: event.at, event: event.event, data: sight.json(event.data) }
+    }
+}
+
+/// Why a job does not run.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Explanation {
+    /// The job.
+    pub job: i64,
+    /// Its state.
+    pub state: String,
+    /// One line that answers the question.
+    pub summary: String,
+    /// What holds it back, most decisive first; empty when it can start any moment or has ended.
+    pub reasons: Vec<Reason>,
+}
+
+/// One thing that holds a job back.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Reason {
+    /// What.
+    pub text: String,
+    /// The command that would change it, where there is one.
+    pub command: Option<String>,
+}
+
+impl From<explain::Explanation> for Explanation {
+    fn from(found: explain::Explanation) -> Self {
+        let reason = |reason: explain::Reason| Reason { text: reason.text, command: reason.command };
+        Self {
+            job: found.job.0,
+            state: found.state.as_str().to_owned(),
+            summary: found.summary,
+            reasons: found.reasons.into_iter().map(reason).collect(),
+        }
     }
 }
 
 /// A job with its last events.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct JobWithEvents {
     /// The job.
     #[serde(flatten)]
@@ -135,28 +186,33 @@ pub struct JobWithEvents {
 }
 
 /// A page of jobs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobPage {
     /// Newest first.
     pub jobs: Vec<Job>,
-    /// What to pass as `before` for the next page; absent on the last.
+    /// What to pass as `before` for the next page; null on the last.
     pub next_before: Option<i64>,
+    /// Whether everything was looked at. With `q` or `code` a page may be short, or empty, because it was looked at a
+    /// bounded number of jobs only: go on with `next_before`.
+    #[serde(default)]
+    pub scanned_all: bool,
 }
 
 /// A timeline, or the part that was asked for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EventPage {
     /// In order.
     pub events: Vec<Event>,
 }
 
 /// A job to be enqueued.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
     /// What is to be done.
     pub kind: String,
     /// Input; `null` by default.
+    #[schema(value_type = Option<Value>)]
     pub payload: Option<Box<RawValue>>,
     /// Where it waits; `default` by default.
     pub queue: Option<String>,
@@ -178,7 +234,7 @@ pub struct NewJob {
 }
 
 /// How long to wait.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected seconds or a duration such as \"5m\"")]
 pub enum Delay {
     /// In seconds.
@@ -187,8 +243,35 @@ pub enum Delay {
     Text(String),
 }
 
+/// How a job is to be retried; without a body it runs as it was.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// Another input than the one it failed with. The timeline keeps the old one.
+    #[schema(value_type = Option<Value>)]
+    pub payload: Option<Box<RawValue>>,
+}
+
+/// A queue that was paused or resumed.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct QueuePaused {
+    /// The queue.
+    pub queue: String,
+    /// Whether it is paused now.
+    pub paused: bool,
+}
+
+/// A kind that was paused or resumed.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct KindPaused {
+    /// The kind.
+    pub kind: String,
+    /// Whether it is paused now.
+    pub paused: bool,
+}
+
 /// Jobs to be enqueued, all or none.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
     /// The jobs.
@@ -196,7 +279,7 @@ pub struct Batch {
 }
 
 /// The answer to one enqueue.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Enqueued {
     /// The job.
     pub id: i64,
@@ -205,7 +288,7 @@ pub struct Enqueued {
 }
 
 /// The answer to a batch.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchEnqueued {
     /// The jobs, in the order of the request.
     pub ids: Vec<i64>,
@@ -216,16 +299,16 @@ pub struct BatchEnqueued {
 }
 
 /// The answer to a cancellation.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Cancelled {
     /// The job.
     pub id: i64,
     /// `ended`, or `requested` when a worker has been asked to stop.
-    pub outcome: &'static str,
+    pub outcome: String,
 }
 
 /// A queue.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Queue {
     /// Its name.
     pub queue: String,
@@ -258,14 +341,14 @@ impl From<store::QueueCounts> for Queue {
 }
 
 /// All queues.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Queues {
     /// By name.
     pub queues: Vec<Queue>,
 }
 
 /// A kind.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Kind {
     /// Its name.
     pub kind: String,
@@ -278,14 +361,14 @@ pub struct Kind {
 }
 
 /// All kinds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Kinds {
     /// By name.
     pub kinds: Vec<Kind>,
 }
 
 /// A worker process.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Worker {
     /// Its id.
     pub id: i64,
@@ -324,23 +407,23 @@ impl From<store::WorkerRow> for Worker {
 }
 
 /// All workers.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Workers {
     /// By id.
     pub workers: Vec<Worker>,
 }
 
 /// How it goes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     /// This node.
     pub instance: String,
     /// This program.
     pub version: String,
     /// `sqlite` or `postgres`.
-    pub store: &'static str,
+    pub store: String,
     /// How jobs of other processes are noticed: `notify`, `data_version` or `poll`.
-    pub wake: &'static str,
+    pub wake: String,
     /// The store's time.
     pub now: Timestamp,
     /// Jobs in all queues together.
@@ -354,7 +437,7 @@ pub struct Stats {
 }
 
 /// Jobs in all queues together.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct JobCounts {
     /// Could run now.
     pub ready: u64,

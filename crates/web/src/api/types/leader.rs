@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stargate_leader::Standing;
 use stargate_queue::leadership::TermRow;
+use utoipa::ToSchema;
 
 /// The role of the node that leads.
 pub(crate) const LEADER: &str = "leader";
@@ -23,12 +24,12 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 /// Who leads, seen from one node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Leader {
     /// The node that answers.
     pub instance: String,
     /// Its role, `leader` or `standby`; null if it takes no part.
-    pub role: Option<&'static str>,
+    pub role: Option<String>,
     /// Who leads, as far as it knows.
     pub leader: Option<Node>,
     /// The number of the newest term.
@@ -36,11 +37,11 @@ pub struct Leader {
     /// How long the leader's lock lives without renewal.
     pub lease_expires_in_ms: Option<u64>,
     /// What the node is doing: `standby`, `entering`, `leader`, `leaving` or `ended`; null if it takes no part.
-    pub phase: Option<&'static str>,
+    pub phase: Option<String>,
     /// What went wrong last, while nothing has gone right since.
     pub trouble: Option<String>,
     /// Where the lock is kept: `file`, `redis` or `none`.
-    pub backend: &'static str,
+    pub backend: String,
     /// The newest terms, newest first.
     pub terms: Vec<Term>,
     /// Pairs of epochs among them whose terms overlap. There should be none.
@@ -48,7 +49,7 @@ pub struct Leader {
 }
 
 /// A node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Node {
     /// Its name.
     pub instance: String,
@@ -57,7 +58,7 @@ pub struct Node {
 }
 
 /// A term of leadership.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Term {
     /// Its number.
     pub epoch: u64,
