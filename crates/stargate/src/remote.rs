@@ -22,11 +22,12 @@ use stargate_queue::leadership::TermRow;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Beat, Cancelled, Claim, ClaimRequest, Enqueued, JobFilter, Note, Once, PauseTarget, PurgeReport,
-    PurgeRequest, QueueCounts, Settlement, Store, StoreFacts, StoreHealth, Verdict, WakeMethod, WorkerRow,
-    WorkerSpec,
+    Activity, Beat, Cancelled, Claim, ClaimRequest, Enqueued, FailureGroup, Found, JobFilter, Note, Once,
+    PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, Store, StoreFacts, StoreHealth, Verdict,
+    WakeMethod, WorkerRow, WorkerSpec,
 };
-use stargate_queue::{Error, Job, JobId, NewJob, Result, SharedStore, State};
+use stargate_queue::{Error, Job, JobId, Json, NewJob, Result, SharedStore, State};
+use stargate_web::api::types;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -60,6 +61,17 @@ impl Remote {
         let body: wire::EnqueuedBody =
             self.node.change_once(&["jobs"], &NewJobBody::from(job), key).await.map_err(carried)?;
         Ok(body.into())
+    }
+
+    /// Removes something; false if it was not there.
+    async fn remove(&self, path: &[&str]) -> Result<bool> {
+        let removed: Result<serde_json::Value, Failure> =
+            self.node.change(Method::DELETE, path, None::<&()>).await;
+        match removed {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.code == "NOT_FOUND" => Ok(false),
+            Err(failure) => Err(carried(failure)),
+        }
     }
 
     async fn stats(&self) -> Result<wire::Stats> {
@@ -115,15 +127,22 @@ fn wrong_state(job: JobId, message: &str) -> Option<Error> {
 }
 
 /// A filter as the API reads it.
-pub(crate) fn query(filter: &JobFilter) -> Vec<(&'static str, String)> {
+fn query(filter: &JobFilter) -> Vec<(&'static str, String)> {
     let mut query = vec![("limit", filter.limit.to_string())];
     if !filter.states.is_empty() {
         let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
         query.push(("state", states.join(",")));
     }
-    let texts = [("kind", &filter.kind), ("queue", &filter.queue)];
+    let texts = [
+        ("kind", &filter.kind),
+        ("queue", &filter.queue),
+        ("limit_key", &filter.limit_key),
+        ("code", &filter.code),
+        ("q", &filter.search),
+    ];
     query.extend(texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))));
     query.extend(filter.since.map(|since| ("since", since.to_string())));
+    query.extend(filter.until.map(|until| ("until", until.to_string())));
     query.extend(filter.before.map(|before| ("before", before.to_string())));
     query
 }
@@ -248,8 +267,31 @@ impl Store for Remote {
     }
 
     async fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
+        Ok(self.jobs_found(filter).await?.jobs)
+    }
+
+    async fn jobs_found(&self, filter: JobFilter) -> Result<Found> {
         let page: wire::JobPage = self.read(&["jobs"], &query(&filter)).await?;
-        Ok(page.jobs.into_iter().map(Job::from).collect())
+        Ok(Found {
+            jobs: page.jobs.into_iter().map(Job::from).collect(),
+            next_before: page.next_before,
+            scanned_all: page.scanned_all,
+        })
+    }
+
+    async fn jobs_count(&self, _: JobFilter, _: u64) -> Result<u64> {
+        beside_only("count its jobs; 'job retry --dry-run' and 'job cancel --dry-run' tell how many match")
+    }
+
+    async fn failures(&self, limit: u32) -> Result<Vec<FailureGroup>> {
+        let found: wire::Failures = self.read(&["failures"], &[("limit", limit.to_string())]).await?;
+        Ok(found.failures.into_iter().map(FailureGroup::from).collect())
+    }
+
+    async fn activity(&self, window: Duration, buckets: u32) -> Result<Vec<Activity>> {
+        let query = [("window", format!("{}s", window.as_secs())), ("buckets", buckets.to_string())];
+        let found: wire::ActivityBody = self.read(&["activity"], &query).await?;
+        Ok(found.buckets.into_iter().map(Activity::from).collect())
     }
 
     async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
@@ -266,6 +308,25 @@ impl Store for Remote {
     async fn retry(&self, id: JobId) -> Result<()> {
         let job: Result<wire::JobBody> = self.post(&["jobs", &id.to_string(), "retry"]).await;
         job.map(drop).map_err(|error| about(id, error))
+    }
+
+    async fn retry_edited(&self, id: JobId, payload: Json) -> Result<()> {
+        #[derive(serde::Serialize)]
+        struct Edited<'a> {
+            payload: &'a Json,
+        }
+        let (id_text, body) = (id.to_string(), Edited { payload: &payload });
+        let job: Result<wire::JobBody, Failure> =
+            self.node.change(Method::POST, &["jobs", &id_text, "retry"], Some(&body)).await;
+        job.map(drop).map_err(|failure| about(id, carried(failure)))
+    }
+
+    async fn retry_many(&self, _: Vec<JobId>) -> Result<Vec<JobId>> {
+        beside_only("retry jobs by a list; it does so by a filter")
+    }
+
+    async fn cancel_many(&self, _: Vec<JobId>) -> Result<Vec<(JobId, Cancelled)>> {
+        beside_only("cancel jobs by a list; it does so by a filter")
     }
 
     async fn cancel(&self, id: JobId) -> Result<Cancelled> {
@@ -313,32 +374,44 @@ impl Store for Remote {
         Ok(workers.workers.into_iter().map(WorkerRow::from).collect())
     }
 
-    async fn limit_set(&self, _: Limit) -> Result<()> {
-        beside_only("set limits")
+    async fn limit_set(&self, limit: Limit) -> Result<()> {
+        let rate = limit.rate.map(|rate| rate.to_string());
+        let body = serde_json::json!({
+            "concurrency": limit.concurrency, "rate": rate, "weight": limit.weight,
+        });
+        let set: Result<types::plans::Limit, Failure> =
+            self.node.change(Method::PUT, &["limits", &limit.pattern], Some(&body)).await;
+        set.map(drop).map_err(carried)
     }
 
-    async fn limit_remove(&self, _: &str) -> Result<bool> {
-        beside_only("remove limits")
+    async fn limit_remove(&self, pattern: &str) -> Result<bool> {
+        self.remove(&["limits", pattern]).await
     }
 
     async fn limits(&self) -> Result<Vec<Limit>> {
-        beside_only("list limits")
+        let found: types::plans::Limits = self.read(&["limits"], &[]).await?;
+        found.limits.into_iter().map(wire::limit).collect()
     }
 
     async fn limit_state(&self, _: &str) -> Result<Option<LimitState>> {
         beside_only("look at one limit key")
     }
 
-    async fn schedule_put(&self, _: Schedule) -> Result<()> {
-        beside_only("put schedules")
+    /// The node reckons the next instant itself.
+    async fn schedule_put(&self, schedule: Schedule) -> Result<()> {
+        let body = wire::NewScheduleBody::from(&schedule);
+        let put: Result<types::plans::Schedule, Failure> =
+            self.node.change(Method::PUT, &["schedules", &schedule.name], Some(&body)).await;
+        put.map(drop).map_err(carried)
     }
 
-    async fn schedule_remove(&self, _: &str) -> Result<bool> {
-        beside_only("remove schedules")
+    async fn schedule_remove(&self, name: &str) -> Result<bool> {
+        self.remove(&["schedules", name]).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
-        beside_only("list schedules")
+        let found: types::plans::Schedules = self.read(&["schedules"], &[]).await?;
+        Ok(found.schedules.into_iter().map(wire::schedule).collect())
     }
 
     async fn schedule_fire(

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stargate_base::Epoch;
+use stargate_base::{Epoch, ErrorClass};
 use stargate_queue::event::Event;
 use stargate_queue::job::{Json, Stage, WorkerId};
 use stargate_queue::leadership::TermRow;
-use stargate_queue::store::{Enqueued, QueueCounts, WorkerRow};
-use stargate_queue::{Due, Job, JobError, JobId, NewJob, State};
+use stargate_queue::limits::Limit;
+use stargate_queue::schedule::Schedule;
+use stargate_queue::store::{Activity, Enqueued, FailureGroup, QueueCounts, WorkerRow};
+use stargate_queue::{Due, Job, JobError, JobId, NewJob, Result, State};
+use stargate_web::api::types::plans;
 
 /// A job. Its last events may stand beside it.
 #[derive(Debug, Deserialize)]
@@ -88,6 +91,13 @@ fn guessed(state: State, run_at: Timestamp) -> Option<Stage> {
 pub(super) struct JobPage {
     pub(super) jobs: Vec<JobBody>,
     pub(super) next_before: Option<JobId>,
+    /// A node that does not say does not search, and has always looked at everything.
+    #[serde(default = "yes")]
+    pub(super) scanned_all: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One entry of a timeline.
@@ -292,4 +302,112 @@ impl From<TermBody> for TermRow {
             reason: body.reason,
         }
     }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Failures {
+    pub(super) failures: Vec<FailureBody>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FailureBody {
+    kind: String,
+    code: String,
+    class: ErrorClass,
+    count: u64,
+    newest: JobId,
+    last_at: Timestamp,
+    oldest_at: Timestamp,
+    message: String,
+    queues: Vec<String>,
+}
+
+impl From<FailureBody> for FailureGroup {
+    fn from(body: FailureBody) -> Self {
+        Self {
+            kind: body.kind,
+            code: body.code,
+            class: body.class,
+            count: body.count,
+            newest: body.newest,
+            last_at: body.last_at,
+            oldest_at: body.oldest_at,
+            message: body.message,
+            queues: body.queues,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ActivityBody {
+    pub(super) buckets: Vec<Bucket>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Bucket {
+    from: Timestamp,
+    done: u64,
+    failed: u64,
+    cancelled: u64,
+    wait_p50_ms: Option<u64>,
+    wait_p95_ms: Option<u64>,
+    #[serde(default = "yes")]
+    complete: bool,
+}
+
+impl From<Bucket> for Activity {
+    fn from(body: Bucket) -> Self {
+        Self {
+            from: body.from,
+            done: body.done,
+            failed: body.failed,
+            cancelled: body.cancelled,
+            wait_p50_ms: body.wait_p50_ms,
+            wait_p95_ms: body.wait_p95_ms,
+            complete: body.complete,
+        }
+    }
+}
+
+/// A schedule to be put.
+#[derive(Debug, Serialize)]
+pub(super) struct NewScheduleBody<'a> {
+    cron: &'a str,
+    time_zone: &'a str,
+    kind: &'a str,
+    queue: &'a str,
+    payload: &'a Json,
+    priority: i16,
+}
+
+impl<'a> From<&'a Schedule> for NewScheduleBody<'a> {
+    fn from(schedule: &'a Schedule) -> Self {
+        Self {
+            cron: &schedule.cron,
+            time_zone: &schedule.time_zone,
+            kind: &schedule.kind,
+            queue: &schedule.queue,
+            payload: &schedule.payload,
+            priority: schedule.priority,
+        }
+    }
+}
+
+pub(super) fn schedule(body: plans::Schedule) -> Schedule {
+    Schedule {
+        name: body.name,
+        cron: body.cron,
+        time_zone: body.time_zone,
+        kind: body.kind,
+        queue: body.queue,
+        payload: body.payload,
+        priority: body.priority,
+        next_at: body.next_at,
+        last_at: body.last_at,
+    }
+}
+
+pub(super) fn limit(body: plans::Limit) -> Result<Limit> {
+    let rate = body.rate.as_deref().map(str::parse).transpose()?;
+    Ok(Limit { pattern: body.pattern, concurrency: body.concurrency, rate, weight: body.weight })
 }
