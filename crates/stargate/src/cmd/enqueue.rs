@@ -75,8 +75,9 @@ impl Enqueue {
         let job = self.job()?;
         let store = app.jobs().await?;
         let accepted = match self.accept(store.as_ref(), &job).await {
-            // A kind that this configuration describes need not wait for the first worker.
-            Err(Error::UnknownKind { kind, mut known }) => {
+            // A kind that this configuration describes need not wait for the first worker. What a node serves is its own
+            // affair.
+            Err(Error::UnknownKind { kind, mut known }) if app.remote.is_none() => {
                 let ours = assemble::specs(&app.settings)?;
                 if !ours.iter().any(|spec| spec.name == kind) {
                     known.extend(ours.into_iter().map(|spec| spec.name));

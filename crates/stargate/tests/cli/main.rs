@@ -7,6 +7,7 @@ mod doctor;
 mod jobs;
 mod leader;
 mod reference;
+mod remote;
 mod serve;
 mod store;
 
