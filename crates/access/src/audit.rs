@@ -188,7 +188,9 @@ impl ActionFilter {
         }
         let texts = [("actor", &self.actor), ("action", &self.action), ("target", &self.target)];
         match texts.into_iter().find(|(_, text)| text.as_ref().is_some_and(|text| text.contains('\0'))) {
-            Some((field, _)) => Err(Error::invalid(field, "contains the character U+0000, which no action has")),
+            Some((field, _)) => {
+                Err(Error::invalid(field, "contains the character U+0000, which no action has"))
+            }
             None => Ok(()),
         }
     }
@@ -260,8 +262,10 @@ fn without_tokens(text: &str) -> String {
 
 /// A text without tokens and control characters, cut to so many bytes.
 fn cut(text: &str, bytes_max: usize) -> String {
-    let clean: String =
-        without_tokens(text).chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    let clean: String = without_tokens(text)
+        .chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
     if clean.len() <= bytes_max {
         return clean;
     }

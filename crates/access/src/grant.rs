@@ -52,7 +52,8 @@ impl FromStr for Role {
 
     fn from_str(name: &str) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|role| role.as_str() == name);
-        known.ok_or_else(|| Error::invalid("role", format!("{name:?} is none of read, write, operate, admin")))
+        known
+            .ok_or_else(|| Error::invalid("role", format!("{name:?} is none of read, write, operate, admin")))
     }
 }
 

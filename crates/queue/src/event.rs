@@ -123,7 +123,10 @@ mod tests {
 
     #[test]
     fn a_replaced_payload_is_kept_as_it_was_or_as_what_it_can_be_known_by() {
-        assert_eq!(edited_data(r#"{"n": 12345678901234567890.10}"#).get(), r#"{"before":{"n": 12345678901234567890.10}}"#);
+        assert_eq!(
+            edited_data(r#"{"n": 12345678901234567890.10}"#).get(),
+            r#"{"before":{"n": 12345678901234567890.10}}"#
+        );
         let fits = format!("\"{}\"", "x".repeat(BEFORE_BYTES_MAX - 2));
         assert!(edited_data(&fits).get().contains("xxx"));
         let large = edited_data(&format!("{fits} "));

@@ -8,6 +8,7 @@
 //!   terms ───▶ a connection of its own: nobody who reads keeps a node from leading
 //!   directives ─▶ a few connections: a large batch holds up no other directive
 //!   readers, operators ──▶ a few connections
+//!   overviews ──▶ a connection of its own
 //!   LISTEN ──▶ a connection of its own, perhaps past a pooler
 //! ```
 //!
@@ -16,6 +17,8 @@
 //! `RetryableTransient`. What an enqueue or a settlement has answered survives any crash (INV-1); a claim that is lost
 //! in one only makes the job claimable again.
 
+mod audit;
+mod bulk;
 mod calls;
 mod claim;
 mod claim_lane;
@@ -28,9 +31,11 @@ pub(crate) mod import;
 mod lanes;
 mod leadership;
 mod link;
+mod list;
 mod listen;
 mod migrate;
 mod operate;
+mod overview;
 mod push;
 mod push_head;
 mod recover;
@@ -52,20 +57,26 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use rand::RngExt as _;
 use stargate_base::{Clock, Epoch, Tasks};
+use stargate_queue::bulk::check_ids;
 use stargate_queue::event::Event;
 use stargate_queue::intake::{Claim as SourceClaim, Link, LinkFilter, LinkTurn, Linked, NewLink};
-use stargate_queue::job::check_name;
+use stargate_queue::job::{check_json_size, check_name};
 use stargate_queue::leadership::{TermRow, check_reason, check_term};
 use stargate_queue::limits::{Limit, LimitState};
+use stargate_queue::listing::check_activity;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Beat, Cancelled, Claim, ClaimRequest, Enqueued, Finding, JobFilter, Note, Once, PauseTarget, PurgeReport,
-    PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WorkerRow, WorkerSpec,
+    Activity, Beat, Cancelled, Claim, ClaimRequest, Enqueued, FailureGroup, Finding, Found, JobFilter, Note,
+    Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict,
+    WorkerRow, WorkerSpec,
 };
-use stargate_queue::{Fence, Job, JobId, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId};
+use stargate_queue::{
+    Fence, Job, JobId, Json, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
+};
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
+use crate::activity::Ledger;
 use calls::Calls;
 use connect::{Connector, Line, Lines, Planning, Session};
 
@@ -137,6 +148,10 @@ struct Inner {
     expectations: sink_copy::Expectations,
     /// For what takes long and that nobody waits for.
     spare: Line,
+    /// For what people look at and what no index leads to: old rows are found by ranges of pages, which the
+    /// connections for readers do not do.
+    overview: Line,
+    ledger: Ledger,
     lanes: lanes::Lanes,
     batcher: enqueue::Batcher,
     vacuum: vacuum::Vacuum,
@@ -188,6 +203,8 @@ impl Postgres {
             sinks: sink::Sinks::default(),
             expectations: sink_copy::Expectations::default(),
             spare: line(),
+            overview: line(),
+            ledger: Ledger::default(),
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
             vacuum: vacuum::Vacuum::default(),
@@ -341,7 +358,24 @@ impl Store for Postgres {
     }
 
     async fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
-        operate::jobs(&self.inner, &filter).await
+        Ok(self.jobs_found(filter).await?.jobs)
+    }
+
+    async fn jobs_found(&self, filter: JobFilter) -> Result<Found> {
+        list::found(&self.inner, &filter).await
+    }
+
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64> {
+        list::count(&self.inner, &filter, up_to).await
+    }
+
+    async fn failures(&self, limit: u32) -> Result<Vec<FailureGroup>> {
+        overview::failures(&self.inner, limit).await
+    }
+
+    async fn activity(&self, window: Duration, buckets: u32) -> Result<Vec<Activity>> {
+        check_activity(window, buckets)?;
+        overview::activity(&self.inner, window, buckets).await
     }
 
     async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
@@ -353,11 +387,26 @@ impl Store for Postgres {
     }
 
     async fn retry(&self, id: JobId) -> Result<()> {
-        operate::retry(&self.inner, self.guard, id).await
+        bulk::retry(&self.inner, self.guard, id, None).await
+    }
+
+    async fn retry_edited(&self, id: JobId, payload: Json) -> Result<()> {
+        check_json_size("payload", payload.get())?;
+        bulk::retry(&self.inner, self.guard, id, Some(&payload)).await
+    }
+
+    async fn retry_many(&self, ids: Vec<JobId>) -> Result<Vec<JobId>> {
+        check_ids(&ids)?;
+        bulk::retry_many(&self.inner, self.guard, &ids).await
     }
 
     async fn cancel(&self, id: JobId) -> Result<Cancelled> {
-        operate::cancel(&self.inner, self.guard, id).await
+        bulk::cancel(&self.inner, self.guard, id).await
+    }
+
+    async fn cancel_many(&self, ids: Vec<JobId>) -> Result<Vec<(JobId, Cancelled)>> {
+        check_ids(&ids)?;
+        bulk::cancel_many(&self.inner, self.guard, &ids).await
     }
 
     async fn pause(&self, target: PauseTarget) -> Result<()> {

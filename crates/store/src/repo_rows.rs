@@ -113,3 +113,14 @@ pub(crate) fn token_error(error: Error) -> stargate_access::Error {
 pub(crate) fn token_taken() -> stargate_access::Error {
     stargate_access::Error::Invalid { field: "id", problem: "is taken; make another token".to_owned() }
 }
+
+/// What an action is to be, and with what it is to begin: one of them, or none.
+pub(crate) fn action_pattern(wanted: Option<&str>) -> (Option<&str>, Option<&str>) {
+    match wanted {
+        Some(text) => match text.strip_suffix('*') {
+            Some(prefix) => (None, Some(prefix)),
+            None => (Some(text), None),
+        },
+        None => (None, None),
+    }
+}

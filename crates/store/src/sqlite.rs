@@ -11,6 +11,7 @@
 //! answered survives any crash (INV-1). If the disk is full or fails, the commands concerned get the error and nothing of
 //! them is kept.
 
+mod audit;
 mod choose;
 mod claim;
 mod connection;
@@ -26,6 +27,7 @@ mod list;
 mod lock;
 mod migrate;
 mod operate;
+mod overview;
 mod push;
 mod push_head;
 mod read;
@@ -47,22 +49,25 @@ use jiff::Timestamp;
 use rusqlite::OptionalExtension as _;
 use stargate_base::clock::wall;
 use stargate_base::{Clock, Epoch};
+use stargate_queue::bulk::check_ids;
 use stargate_queue::event::Event;
 use stargate_queue::intake::{Claim as SourceClaim, Link, LinkFilter, LinkTurn, Linked, NewLink};
-use stargate_queue::job::check_name;
+use stargate_queue::job::{check_json_size, check_name};
 use stargate_queue::leadership::{TermRow, check_reason, check_term};
 use stargate_queue::limits::{Limit, LimitState};
+use stargate_queue::listing::check_activity;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Beat, Cancelled, Claim, ClaimRequest, Enqueued, Finding, JobFilter, Note, Once, PauseTarget, PurgeReport,
-    PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict, WakeMethod, WorkerRow,
-    WorkerSpec,
+    Activity, Beat, Cancelled, Claim, ClaimRequest, Enqueued, FailureGroup, Finding, Found, JobFilter, Note,
+    Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict,
+    WakeMethod, WorkerRow, WorkerSpec,
 };
 use stargate_queue::{
-    Error, Fence, Job, JobId, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
+    Error, Fence, Job, JobId, Json, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
 };
 use tokio::sync::watch as signal;
 
+use crate::activity::Ledger;
 use read::Readers;
 use session::{Session, sql};
 use watch::Watch;
@@ -83,6 +88,7 @@ pub struct Sqlite {
     writer: Arc<Writer>,
     readers: Arc<Readers>,
     clock: Clock,
+    ledger: Arc<Ledger>,
     /// The term of the leader whose writes these are.
     guard: Option<Epoch>,
 }
@@ -95,7 +101,8 @@ impl Sqlite {
             let writer = Writer::start(path.clone(), options.clock.clone())?;
             let watch = Arc::new(Watch::start(&path, writer.shared())?);
             let readers = Arc::new(Readers::new(path, options.clock.clone()));
-            Ok(Self { watch, writer: Arc::new(writer), readers, clock: options.clock, guard: None })
+            let (writer, ledger) = (Arc::new(writer), Arc::default());
+            Ok(Self { watch, writer, readers, clock: options.clock, ledger, guard: None })
         });
         opening.await.unwrap_or_else(|_| Err(error::writer_lost("open the database")))
     }
@@ -114,6 +121,7 @@ impl Sqlite {
             writer: Arc::clone(&self.writer),
             readers: Arc::clone(&self.readers),
             clock: self.clock.clone(),
+            ledger: Arc::clone(&self.ledger),
             guard: Some(epoch),
         }
     }
@@ -296,7 +304,26 @@ impl Store for Sqlite {
     }
 
     async fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
-        self.readers.read("list jobs", move |r| list::jobs(r.conn, &filter)).await
+        Ok(self.jobs_found(filter).await?.jobs)
+    }
+
+    async fn jobs_found(&self, filter: JobFilter) -> Result<Found> {
+        self.readers.read("list jobs", move |r| list::found(r.conn, &filter)).await
+    }
+
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64> {
+        self.readers.read("count jobs", move |r| list::count(r.conn, &filter, up_to)).await
+    }
+
+    async fn failures(&self, limit: u32) -> Result<Vec<FailureGroup>> {
+        self.readers.read("group failed jobs", move |r| overview::failures(r.conn, limit)).await
+    }
+
+    async fn activity(&self, window: Duration, buckets: u32) -> Result<Vec<Activity>> {
+        check_activity(window, buckets)?;
+        let ledger = Arc::clone(&self.ledger);
+        let told = move |r: &read::Reader<'_>| overview::activity(r, &ledger, window, buckets);
+        self.readers.read("tell what ended", told).await
     }
 
     async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> Result<Vec<Event>> {
@@ -308,11 +335,26 @@ impl Store for Sqlite {
     }
 
     async fn retry(&self, id: JobId) -> Result<()> {
-        self.write("retry the job", move |s| operate::retry(s, id)).await
+        self.write("retry the job", move |s| operate::retry(s, id, None)).await
+    }
+
+    async fn retry_edited(&self, id: JobId, payload: Json) -> Result<()> {
+        check_json_size("payload", payload.get())?;
+        self.write("retry the job", move |s| operate::retry(s, id, Some(payload.get()))).await
+    }
+
+    async fn retry_many(&self, ids: Vec<JobId>) -> Result<Vec<JobId>> {
+        check_ids(&ids)?;
+        self.write("retry the jobs", move |s| operate::retry_many(s, &ids)).await
     }
 
     async fn cancel(&self, id: JobId) -> Result<Cancelled> {
         self.write("cancel the job", move |s| operate::cancel(s, id)).await
+    }
+
+    async fn cancel_many(&self, ids: Vec<JobId>) -> Result<Vec<(JobId, Cancelled)>> {
+        check_ids(&ids)?;
+        self.write("cancel the jobs", move |s| operate::cancel_many(s, &ids)).await
     }
 
     async fn pause(&self, target: PauseTarget) -> Result<()> {

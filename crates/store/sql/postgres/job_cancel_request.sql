@@ -1,7 +1,7 @@
--- Asks the worker of a running job for its end; once, however often it is asked.
+-- Asks the workers of running jobs for their end; once, however often it is asked. $1 now, $2 ids, $3 who notifies
 with asked as (
     update stargate.job j set cancel_requested = true, last_seq = j.last_seq + 1
-     where j.id = $2::bigint and j.stage = 3 and not j.cancel_requested
+     where j.id = any ($2::bigint[]) and j.stage = 3 and not j.cancel_requested
     returning j.id, j.worker_id, j.last_seq
 ), told as (
     insert into stargate.job_event (job_id, seq, at, event, data)

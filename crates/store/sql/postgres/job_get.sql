@@ -1,4 +1,4 @@
--- One job, from wherever it is. The columns are those of job_page.sql.
+-- Jobs by their ids, from wherever they are. $1 ids
 select j.id, l.kind, l.queue, l.limit_key, j.stage, null::smallint as state, j.priority, j.attempt, j.max_attempts, j.crash_count,
        j.progress, j.payload::text, null::text as result, j.error::text, w.name, j.run_at, j.created_at, j.started_at,
        null::timestamptz as finished_at,
@@ -7,7 +7,7 @@ select j.id, l.kind, l.queue, l.limit_key, j.stage, null::smallint as state, j.p
   from stargate.job j
   join stargate.lane l on l.id = j.lane_id
   left join stargate.worker w on w.id = j.worker_id
- where j.id = $1::bigint
+ where j.id = any ($1::bigint[])
 union all
 select h.id, l.kind, l.queue, l.limit_key, null::smallint as stage, h.state, h.priority, h.attempt, h.max_attempts, h.crash_count,
        h.progress, h.payload::text, h.result::text, h.error::text, w.name, h.run_at, h.created_at, h.started_at,
@@ -16,4 +16,4 @@ select h.id, l.kind, l.queue, l.limit_key, null::smallint as stage, h.state, h.p
   from stargate.job_history h
   join stargate.lane l on l.id = h.lane_id
   left join stargate.worker w on w.id = h.worker_id
- where h.id = $1::bigint
+ where h.id = any ($1::bigint[])

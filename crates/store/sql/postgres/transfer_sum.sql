@@ -84,3 +84,8 @@ select 'directive_outbox', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + co
 union all
 select 'directive_sink', count(*), coalesce(sum(coalesce((extract(epoch from created_at) * 1000000)::bigint, 0) % 1000003
        + octet_length(coalesce(table_name, '') || coalesce(columns::text, ''))), 0)::bigint from stargate.directive_sink
+union all
+select 'stargate_audit', count(*), coalesce(sum(id % 1000003 * 7 + (extract(epoch from at) * 1000000)::bigint % 1000003
+       + coalesce((extract(epoch from finished_at) * 1000000)::bigint, 0) % 1000003
+       + octet_length(actor || coalesce(token_id, '') || role || action || target || detail::text || coalesce(request_id, '') || source
+       || coalesce(outcome, ''))), 0)::bigint from stargate.stargate_audit

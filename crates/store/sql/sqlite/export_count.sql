@@ -26,3 +26,4 @@ union all select 'directive_run', count(*) from directive_run
 union all select 'directive_quarantine', count(*) from directive_quarantine
 union all select 'directive_outbox', count(*) from directive_outbox
 union all select 'directive_sink', count(*) from directive_sink
+union all select 'stargate_audit', count(*) from stargate_audit

@@ -1,2 +1,2 @@
--- Differs from Postgres: pages are merged from streams in the program, one step a call.
-select max(id) from job where id < ?1
+-- Differs from Postgres: pages are merged from streams in the program, some ids a call.
+select id from job where id < ?1 and id >= ?2 order by id desc limit ?5

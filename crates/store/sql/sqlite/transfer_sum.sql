@@ -71,3 +71,7 @@ select 'directive_outbox', count(*), coalesce(sum(coalesce(id, 0) % 1000003 + co
 union all
 select 'directive_sink', count(*), coalesce(sum(coalesce(created_at, 0) % 1000003
        + length(cast(coalesce(table_name, '') || coalesce(columns, '') as blob))), 0) from directive_sink
+union all
+select 'stargate_audit', count(*), coalesce(sum(id % 1000003 * 7 + at % 1000003 + coalesce(finished_at, 0) % 1000003
+       + length(cast(actor || coalesce(token_id, '') || role || action || target || detail || coalesce(request_id, '') || source
+       || coalesce(outcome, '') as blob))), 0) from stargate_audit

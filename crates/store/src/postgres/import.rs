@@ -123,7 +123,9 @@ impl Import<'_> {
         self.s.rows("raise its counters", sql!("import_counters"), &params).await?;
         self.s.rows("raise its counters", sql!("import_git_counters"), &[]).await?;
         let params = [(&counters.announcement as _, Type::INT8), (&counters.quarantined as _, Type::INT8)];
-        self.s.rows("raise its counters", sql!("import_directive_counters"), &params).await.map(drop)
+        self.s.rows("raise its counters", sql!("import_directive_counters"), &params).await?;
+        let params = [(&counters.action as _, Type::INT8)];
+        self.s.rows("raise its counters", sql!("import_audit_counter"), &params).await.map(drop)
     }
 
     /// Rows and a sum over the contents of each table that must arrive unchanged.
@@ -183,5 +185,6 @@ fn statement(table: Table) -> Statement {
         Table::DirectiveQuarantine => Plain(sql!("import_directive_quarantine")),
         Table::DirectiveOutbox => Plain(sql!("import_directive_outbox")),
         Table::DirectiveSink => Plain(sql!("import_directive_sink")),
+        Table::Audit => Plain(sql!("import_audit")),
     }
 }

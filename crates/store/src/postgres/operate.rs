@@ -1,25 +1,23 @@
-//! Reading, and what operators do: retry, cancel, pause, limits, purge.
+//! Reading, and what operators do: pause, limits, purge.
 
 use std::time::Duration;
 
 use stargate_base::Epoch;
 use stargate_queue::event::{Event, Spine, timeline};
 use stargate_queue::limits::{Limit, LimitState, Rate};
-use stargate_queue::store::{
-    Cancelled, JobFilter, PAGE_MAX, PauseTarget, PurgeReport, PurgeRequest, QueueCounts,
-};
+use stargate_queue::store::{PauseTarget, PurgeReport, PurgeRequest, QueueCounts};
 use stargate_queue::{Error, Job, JobId, KindSpec, Result, Stage, State};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::connect::{Param, Session};
 use super::enqueue::finish;
-use super::error::{again, is_unique_key_taken, transient};
+use super::error::again;
 use super::rows::{self, count, json, small, span, state_number};
-use super::{Inner, leadership, recover, settle, sql};
+use super::{Inner, leadership, recover, sql};
 
 /// How often a job is looked for that others move from one state to another meanwhile.
-const MOVING_ROUNDS: u32 = 5;
+pub(super) const MOVING_ROUNDS: u32 = 5;
 
 /// The known kinds.
 pub(super) async fn kinds(s: &mut Session<'_>) -> Result<Vec<KindSpec>> {
@@ -43,11 +41,13 @@ pub(super) async fn kinds_register(inner: &Inner, kinds: &[KindSpec]) -> Result<
 }
 
 async fn find(s: &mut Session<'_>, id: JobId) -> Result<Option<(Job, Spine)>> {
-    let rows = s.rows("read the job", sql!("job_get"), &[(&id.0, Type::INT8)]).await?;
+    let ids = [id.0];
+    let rows = s.rows("read the job", sql!("job_get"), &[(&&ids[..], Type::INT8_ARRAY)]).await?;
     Ok(rows.first().map(rows::job))
 }
 
-async fn find_there(s: &mut Session<'_>, id: JobId) -> Result<(Job, Spine)> {
+/// One job that must be there.
+pub(super) async fn find_there(s: &mut Session<'_>, id: JobId) -> Result<(Job, Spine)> {
     find(s, id).await?.ok_or_else(|| Error::NotFound { what: "job", name: id.to_string() })
 }
 
@@ -55,55 +55,6 @@ async fn find_there(s: &mut Session<'_>, id: JobId) -> Result<(Job, Spine)> {
 pub(super) async fn job(inner: &Inner, id: JobId) -> Result<Option<Job>> {
     let mut s = inner.readers.session().await?;
     Ok(find(&mut s, id).await?.map(|(job, _)| job))
-}
-
-/// A page of jobs, newest first.
-pub(super) async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<Job>> {
-    const OPERATION: &str = "list jobs";
-    let limit = filter.limit.clamp(1, PAGE_MAX).cast_signed();
-    let before = filter.before.map_or(i64::MAX, |id| id.0);
-    let wanted = |state: State| filter.states.is_empty() || filter.states.contains(&state);
-    let mut stages: Vec<i16> = Vec::new();
-    if wanted(State::Queued) {
-        stages.extend([Stage::Ready as i16, Stage::Delayed as i16, Stage::Blocked as i16]);
-    }
-    if wanted(State::Processing) {
-        stages.push(Stage::Processing as i16);
-    }
-    let ended = [State::Done, State::Failed, State::Cancelled];
-    let states: Vec<i16> = ended.into_iter().filter(|state| wanted(*state)).map(state_number).collect();
-    let mut s = inner.readers.session().await?;
-    let from: i64 = match &filter.since {
-        Some(since) => s.value(OPERATION, sql!("job_created_from"), &[(since, Type::TIMESTAMPTZ)]).await?,
-        None => i64::MIN,
-    };
-    let by_lane = filter.kind.is_some() || filter.queue.is_some();
-    let (hot, cold) = match by_lane {
-        true => (sql!("job_page_lane"), sql!("job_history_page_lane")),
-        false => (sql!("job_page"), sql!("job_history_page")),
-    };
-    let mut found = Vec::new();
-    for (numbers, sql) in [(&stages, hot), (&states, cold)] {
-        if numbers.is_empty() {
-            continue;
-        }
-        let mut params = vec![
-            (&before as _, Type::INT8),
-            (&from as _, Type::INT8),
-            (numbers as _, Type::INT2_ARRAY),
-            (&filter.since as _, Type::TIMESTAMPTZ),
-            (&limit as _, Type::INT4),
-        ];
-        if by_lane {
-            params.extend([(&filter.kind as _, Type::TEXT), (&filter.queue as _, Type::TEXT)]);
-        }
-        found.extend(s.rows(OPERATION, sql, &params).await?.iter().map(|row| rows::job(row).0));
-    }
-    found.sort_by_key(|job| std::cmp::Reverse(job.id));
-    // A job that ended between the two statements is in both.
-    found.dedup_by_key(|job| job.id);
-    found.truncate(usize::try_from(limit).unwrap_or(0));
-    Ok(found)
 }
 
 /// The timeline of a job after a sequence number.
@@ -134,7 +85,8 @@ pub(super) async fn parents(inner: &Inner, id: JobId) -> Result<Vec<(JobId, Stat
     parent_states(&mut s, id).await
 }
 
-async fn parent_states(s: &mut Session<'_>, id: JobId) -> Result<Vec<(JobId, State)>> {
+/// The parents of a job that still exist, with their states.
+pub(super) async fn parent_states(s: &mut Session<'_>, id: JobId) -> Result<Vec<(JobId, State)>> {
     let rows = s.rows("list parents", sql!("job_parent_list"), &[(&id.0, Type::INT8)]).await?;
     let parent = |row: &Row| {
         let stage = row.get::<_, Option<i16>>(1).and_then(Stage::from_number);
@@ -142,123 +94,6 @@ async fn parent_states(s: &mut Session<'_>, id: JobId) -> Result<Vec<(JobId, Sta
         state.map(|state| (JobId(row.get(0)), state))
     };
     Ok(rows.iter().filter_map(parent).collect())
-}
-
-/// Has a failed job run again.
-pub(super) async fn retry(inner: &Inner, guard: Option<Epoch>, id: JobId) -> Result<()> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let mut s = inner.readers.session().await?;
-        leadership::begin(&mut s, guard).await?;
-        let result = retry_within(inner, &mut s, id).await;
-        let result = finish(&mut s, result).await;
-        if again(&result, tries) {
-            continue;
-        }
-        inner.wake();
-        return match result {
-            Err(error) if is_unique_key_taken(&error) => {
-                let problem = format!("another unfinished job has the unique key of job {id}");
-                Err(Error::Conflict { problem })
-            }
-            other => other,
-        };
-    }
-}
-
-async fn retry_within(inner: &Inner, s: &mut Session<'_>, id: JobId) -> Result<()> {
-    const OPERATION: &str = "retry the job";
-    let (job, _) = find_there(s, id).await?;
-    let wrong = |state, problem: String| Error::WrongState { job: id, state, problem };
-    if job.state != State::Failed {
-        return Err(wrong(job.state, "only failed jobs can be retried".to_owned()));
-    }
-    if let Some(key) = &job.unique_key {
-        let keys = vec![key.as_str()];
-        let rows = s.rows(OPERATION, sql!("job_by_unique_key"), &[(&keys, Type::TEXT_ARRAY)]).await?;
-        if let Some(row) = rows.first() {
-            let other: i64 = row.get(1);
-            let problem = format!("job {other} has the unique key {key:?} of job {id} and is not finished");
-            return Err(Error::Conflict { problem });
-        }
-    }
-    // Parents that were purged are forgotten.
-    let parents: Vec<i64> = parent_states(s, id).await?.into_iter().map(|(parent, _)| parent.0).collect();
-    let mut blockers = 0_i16;
-    if !parents.is_empty() {
-        let rows = s.rows(OPERATION, sql!("job_parent_lock"), &[(&parents, Type::INT8_ARRAY)]).await?;
-        let row = rows.first().ok_or_else(|| transient(OPERATION, "no answer about the parents"))?;
-        if let (Some(parent), Some(number)) = (row.get::<_, Option<i64>>(1), row.get::<_, Option<i16>>(2)) {
-            let found = rows::state(number);
-            let problem = format!("it waits for job {parent}, which is {found}; retry that one first");
-            return Err(wrong(State::Failed, problem));
-        }
-        blockers = i16::try_from(row.get::<_, i32>(0)).unwrap_or(i16::MAX);
-    }
-    let now = inner.clock.for_statement();
-    let params = [
-        (&now as _, Type::TIMESTAMPTZ),
-        (&id.0 as _, Type::INT8),
-        (&inner.own as _, Type::TEXT),
-        (&blockers as _, Type::INT2),
-    ];
-    if s.rows(OPERATION, sql!("job_retry"), &params).await?.is_empty() {
-        return Err(wrong(State::Queued, "somebody else has retried it just now".to_owned()));
-    }
-    Ok(())
-}
-
-/// Ends a waiting job, or asks the worker of a running one to stop.
-pub(super) async fn cancel(inner: &Inner, guard: Option<Epoch>, id: JobId) -> Result<Cancelled> {
-    const OPERATION: &str = "cancel the job";
-    let mut tries = 0;
-    for _ in 0..MOVING_ROUNDS {
-        let ended = loop {
-            tries += 1;
-            let mut s = inner.readers.session().await?;
-            leadership::begin(&mut s, guard).await?;
-            let result = cancel_waiting(inner, &mut s, id).await;
-            let result = finish(&mut s, result).await;
-            if !again(&result, tries) {
-                break result?;
-            }
-        };
-        if ended {
-            inner.wake();
-            return Ok(Cancelled::Ended);
-        }
-        let now = inner.clock.for_statement();
-        let mut s = inner.readers.session().await?;
-        let params =
-            [(&now as _, Type::TIMESTAMPTZ), (&id.0 as _, Type::INT8), (&inner.own as _, Type::TEXT)];
-        let request = sql!("job_cancel_request");
-        let asked = leadership::write(&mut s, guard, OPERATION, request, &params).await?;
-        if !asked.is_empty() {
-            inner.wake();
-            return Ok(Cancelled::Requested);
-        }
-        let (job, _) = find_there(&mut s, id).await?;
-        if job.cancel_requested && job.state == State::Processing {
-            return Ok(Cancelled::Requested);
-        }
-        if job.state.is_finished() {
-            let problem = "it has ended and cannot be cancelled".to_owned();
-            return Err(Error::WrongState { job: id, state: job.state, problem });
-        }
-    }
-    Err(transient(OPERATION, "the job changes its state faster than it can be cancelled"))
-}
-
-async fn cancel_waiting(inner: &Inner, s: &mut Session<'_>, id: JobId) -> Result<bool> {
-    let now = inner.clock.for_statement();
-    let params = [(&now as _, Type::TIMESTAMPTZ), (&id.0 as _, Type::INT8)];
-    let rows = s.rows("cancel the job", sql!("job_cancel_waiting"), &params).await?;
-    let Some(row) = rows.first() else { return Ok(false) };
-    if row.get(0) {
-        settle::tell_children(inner, s, &[(id.0, State::Cancelled)]).await?;
-    }
-    Ok(true)
 }
 
 fn columns(target: &PauseTarget) -> (&'static str, &str) {
@@ -455,7 +290,7 @@ pub(super) async fn limit_state(inner: &Inner, key: &str) -> Result<Option<Limit
     Ok(rows.first().map(state))
 }
 
-/// Removes finished jobs beyond their retention.
+/// Removes finished jobs and audited actions beyond their retention.
 pub(super) async fn purge(
     inner: &Inner,
     guard: Option<Epoch>,
@@ -493,5 +328,9 @@ pub(super) async fn purge(
     let (oldest, most) = (age(request.done_age.max(request.failed_age)), 10_000_i32);
     let params = [(&now as _, Type::TIMESTAMPTZ), (&oldest as _, Type::INT8), (&most as _, Type::INT4)];
     leadership::write(&mut s, guard, OPERATION, sql!("purge_rest"), &params).await?;
+    let (oldest, most) = (age(request.actions_age), request.batch.cast_signed());
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&oldest as _, Type::INT8), (&most as _, Type::INT4)];
+    let rows = leadership::write(&mut s, guard, OPERATION, sql!("audit_purge"), &params).await?;
+    report.actions = rows.first().map_or(0, |row| count(row, 0));
     Ok(report)
 }

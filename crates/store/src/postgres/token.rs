@@ -12,7 +12,7 @@ use super::{Postgres, sql};
 use crate::repo_rows::{grants, grants_json, life_micros, page, signed, token_error, token_taken};
 
 impl Postgres {
-    async fn token_rows(
+    pub(super) async fn token_rows(
         &self,
         operation: &'static str,
         sql: &'static str,

@@ -86,6 +86,8 @@ pub(crate) struct Counters {
     pub(crate) announcement: i64,
     /// The last record that was kept aside.
     pub(crate) quarantined: i64,
+    /// The last audited action.
+    pub(crate) action: i64,
 }
 
 impl Sqlite {
@@ -205,6 +207,7 @@ impl Sqlite {
                         epoch: row.get(4)?,
                         announcement: row.get(5)?,
                         quarantined: row.get(6)?,
+                        action: row.get(7)?,
                     })
                 })?)
             })
@@ -317,6 +320,7 @@ fn statement(table: Table) -> &'static str {
         Table::DirectiveQuarantine => sql!("export_directive_quarantine"),
         Table::DirectiveOutbox => sql!("export_directive_outbox"),
         Table::DirectiveSink => sql!("export_directive_sink"),
+        Table::Audit => sql!("export_audit"),
     }
 }
 

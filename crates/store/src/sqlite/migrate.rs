@@ -41,6 +41,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "directives",
         sql: include_str!("../../migrations/sqlite/0008_directives.sql"),
     },
+    Migration {
+        version: 9,
+        name: "overview",
+        sql: include_str!("../../migrations/sqlite/0009_overview.sql"),
+    },
 ];
 
 /// The newest schema this program knows.

@@ -1,18 +1,18 @@
 //! What operators do: retry, cancel, pause, purge; and what workers and schedules enter.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::json;
 use serde_json::value::RawValue;
-use stargate_queue::event::{CANCEL_REQUESTED, FAILED, REQUEUED_OPERATOR};
+use stargate_queue::event::{CANCEL_REQUESTED, EDITED, FAILED, REQUEUED_OPERATOR, edited_data};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{Cancelled, PauseTarget, PurgeReport, PurgeRequest};
 use stargate_queue::{Error, JobError, JobId, KindSpec, NewJob, Stage, State};
 
 use super::enqueue::enqueue;
-use super::error::Step;
+use super::error::{Failure, Step};
 use super::rows::{micros, span_micros, state, state_number};
 use super::session::{Lane, Session, sql};
 use super::settle::{End, Extra, finish, started_event};
@@ -33,11 +33,13 @@ struct Failed {
     worker: Option<i64>,
     unique_key: Option<String>,
     error: Option<String>,
+    /// Read only where it is replaced.
+    payload: Option<String>,
 }
 
-/// Has a failed job run again.
-pub(super) fn retry(s: &mut Session<'_>, JobId(id): JobId) -> Step<()> {
-    let Some(failed) = failed(s, id)? else {
+/// Has a failed job run again, with another payload where one is given.
+pub(super) fn retry(s: &mut Session<'_>, JobId(id): JobId, payload: Option<&str>) -> Step<()> {
+    let Some(failed) = failed(s, id, payload.is_some())? else {
         let problem = "only failed jobs can be retried".to_owned();
         return Err(Error::WrongState { job: JobId(id), state: state_of(s, id)?, problem }.into());
     };
@@ -55,10 +57,17 @@ pub(super) fn retry(s: &mut Session<'_>, JobId(id): JobId) -> Step<()> {
         || json!({}),
         |error| json!({ "code": error.code, "class": error.class, "message": error.message }),
     );
-    s.event(id, failed.last_seq, failed.finished_at, FAILED, &data.to_string())?;
-    s.event(id, failed.last_seq + 1, s.now, REQUEUED_OPERATOR, "{}")?;
+    let mut seq = failed.last_seq;
+    s.event(id, seq, failed.finished_at, FAILED, &data.to_string())?;
+    if let Some(before) = &failed.payload {
+        seq += 1;
+        s.event(id, seq, s.now, EDITED, edited_data(before).get())?;
+    }
+    seq += 1;
+    s.event(id, seq, s.now, REQUEUED_OPERATOR, "{}")?;
     let stage = if blockers > 0 { Stage::Blocked } else { Stage::Ready };
-    s.conn.prepare_cached(sql!("job_retry"))?.execute((id, stage as i16, blockers, s.now))?;
+    let mut back = s.conn.prepare_cached(sql!("job_retry"))?;
+    back.execute((id, stage as i16, blockers, s.now, payload, seq))?;
     s.conn.prepare_cached(sql!("job_history_delete"))?.execute([id])?;
     s.failed(failed.lane, -1);
     s.enter(failed.lane, stage);
@@ -66,9 +75,50 @@ pub(super) fn retry(s: &mut Session<'_>, JobId(id): JobId) -> Step<()> {
     Ok(())
 }
 
-fn failed(s: &Session<'_>, id: i64) -> Step<Option<Failed>> {
+/// Has failed jobs run again; those that wait now. Parents come first: a job whose parent has not been retried is
+/// refused.
+pub(super) fn retry_many(s: &mut Session<'_>, ids: &[JobId]) -> Step<Vec<JobId>> {
+    let mut order: Vec<JobId> = ids.to_vec();
+    order.sort_unstable();
+    order.dedup();
+    let mut retried = HashSet::new();
+    for id in order {
+        if possible(retry(s, id, None))?.is_some() {
+            retried.insert(id);
+        }
+    }
+    Ok(ids.iter().filter(|id| retried.remove(id)).copied().collect())
+}
+
+/// Cancels jobs; what was done to those with which it could be done. Children come first: a parent's end would fail
+/// them.
+pub(super) fn cancel_many(s: &mut Session<'_>, ids: &[JobId]) -> Step<Vec<(JobId, Cancelled)>> {
+    let mut order: Vec<JobId> = ids.to_vec();
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    order.dedup();
+    let mut cancelled = HashMap::new();
+    for id in order {
+        if let Some(done) = possible(cancel(s, id))? {
+            cancelled.insert(id, done);
+        }
+    }
+    Ok(ids.iter().filter_map(|id| Some((*id, cancelled.remove(id)?))).collect())
+}
+
+/// What was done to one job of many; none if it could not be done.
+fn possible<T>(done: Step<T>) -> Step<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(Failure::Answer(Error::WrongState { .. } | Error::NotFound { .. } | Error::Conflict { .. })) => {
+            Ok(None)
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn failed(s: &Session<'_>, id: i64, with_payload: bool) -> Step<Option<Failed>> {
     let mut look = s.conn.prepare_cached(sql!("job_retry_look"))?;
-    let found = look.query_row([id], |row| {
+    let found = look.query_row((id, with_payload), |row| {
         Ok(Failed {
             lane: row.get(0)?,
             started_seq: row.get(1)?,
@@ -79,6 +129,7 @@ fn failed(s: &Session<'_>, id: i64) -> Step<Option<Failed>> {
             worker: row.get(6)?,
             unique_key: row.get(7)?,
             error: row.get(8)?,
+            payload: row.get(9)?,
         })
     });
     Ok(found.optional()?)
@@ -251,7 +302,7 @@ pub(super) fn schedule_fire(
     Ok(enqueue(s, &[job])?.first().map(|enqueued| enqueued.id))
 }
 
-/// Removes finished jobs beyond their retention.
+/// Removes finished jobs and audited actions beyond their retention.
 pub(super) fn purge(s: &mut Session<'_>, request: &PurgeRequest) -> Step<PurgeReport> {
     let mut left = request.batch;
     let mut report = PurgeReport::default();
@@ -270,6 +321,8 @@ pub(super) fn purge(s: &mut Session<'_>, request: &PurgeRequest) -> Step<PurgeRe
     s.conn.prepare_cached(sql!("idempotency_purge"))?.execute((s.now - ONCE_AGE, ONCE_PURGE))?;
     let oldest = span_micros(request.done_age.max(request.failed_age));
     s.conn.prepare_cached(sql!("worker_purge"))?.execute([s.now - oldest])?;
+    let mut actions = s.conn.prepare_cached(sql!("audit_purge"))?;
+    report.actions = actions.execute((s.now - span_micros(request.actions_age), request.batch))? as u64;
     Ok(report)
 }
 

@@ -29,11 +29,12 @@ pub(crate) enum Table {
     DirectiveQuarantine,
     DirectiveOutbox,
     DirectiveSink,
+    Audit,
 }
 
 impl Table {
     /// In the order in which they are moved: what others refer to comes first.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Kind,
         Self::Lane,
         Self::Worker,
@@ -60,6 +61,7 @@ impl Table {
         Self::DirectiveQuarantine,
         Self::DirectiveOutbox,
         Self::DirectiveSink,
+        Self::Audit,
     ];
 
     /// Its name in both stores.
@@ -91,6 +93,7 @@ impl Table {
             Self::DirectiveQuarantine => "directive_quarantine",
             Self::DirectiveOutbox => "directive_outbox",
             Self::DirectiveSink => "directive_sink",
+            Self::Audit => "stargate_audit",
         }
     }
 }

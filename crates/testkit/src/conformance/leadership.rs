@@ -229,7 +229,8 @@ async fn every_guarded_write(f: &Fixture, store: &SharedStore, on: &Stage) -> Ve
     let unique = NewJob { unique_key: Some("u".into()), ..job() };
     let child = NewJob { after: vec![on.waiting], ..job() };
     let once = |key: &str| Once { key: key.into(), fingerprint: "f".into() };
-    let purge = PurgeRequest { done_age: OLD / 2, failed_age: 10 * OLD, batch: 100, ..PurgeRequest::default() };
+    let purge =
+        PurgeRequest { done_age: OLD / 2, failed_age: 10 * OLD, batch: 100, ..PurgeRequest::default() };
     vec![
         ("enqueue", text(store.enqueue(vec![known]).await)),
         ("enqueue into a new lane", text(store.enqueue(vec![new.clone()]).await)),
