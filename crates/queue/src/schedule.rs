@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 
 use crate::error::{Error, Result};
 use crate::job::{Json, check_json_size, check_name};
+use crate::store::Store;
 
 /// A durable cron schedule.
 #[derive(Debug, Clone)]
@@ -80,6 +81,21 @@ impl Schedule {
         })?;
         Ok((cron, zone))
     }
+}
+
+/// Puts a schedule so that an unchanged one keeps its next instant: a restart neither skips nor repeats a firing.
+pub async fn put(store: &dyn Store, mut schedule: Schedule, existing: &[Schedule]) -> Result<()> {
+    let before = existing.iter().find(|other| other.name == schedule.name);
+    if let Some(before) = before {
+        schedule.last_at = before.last_at;
+        if before.cron == schedule.cron && before.time_zone == schedule.time_zone {
+            schedule.next_at = before.next_at;
+        }
+    }
+    if schedule.next_at.is_none() {
+        schedule.next_at = schedule.next_after(store.now().await?)?;
+    }
+    store.schedule_put(schedule).await
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use stargate_queue::kind::KindSpec;
 use stargate_queue::limits::Limit;
 use stargate_queue::pool::PoolConfig;
 use stargate_queue::pressure::PressureConfig;
-use stargate_queue::schedule::Schedule;
+use stargate_queue::schedule::{self, Schedule};
 use stargate_queue::{SharedStore, Store};
 use stargate_repo::{Measure, Pushes, SharedPushes};
 use stargate_store::postgres::{self, Postgres};
@@ -252,7 +252,7 @@ pub(crate) async fn enter(
         if stop.is_cancelled() {
             return Ok(false);
         }
-        put_schedule(store, schedule, &existing).await?;
+        schedule::put(store, schedule, &existing).await?;
     }
     Ok(true)
 }
@@ -273,25 +273,6 @@ fn purge_schedule(planned: &Planned, existing: &[Schedule]) -> Option<Schedule> 
         next_at: None,
         last_at: None,
     })
-}
-
-/// Puts a schedule so that an unchanged one keeps its next instant: a restart neither skips nor repeats a firing.
-pub(crate) async fn put_schedule(
-    store: &dyn Store,
-    mut schedule: Schedule,
-    existing: &[Schedule],
-) -> stargate_queue::Result<()> {
-    let before = existing.iter().find(|other| other.name == schedule.name);
-    if let Some(before) = before {
-        schedule.last_at = before.last_at;
-        if before.cron == schedule.cron && before.time_zone == schedule.time_zone {
-            schedule.next_at = before.next_at;
-        }
-    }
-    if schedule.next_at.is_none() {
-        schedule.next_at = schedule.next_after(store.now().await?)?;
-    }
-    store.schedule_put(schedule).await
 }
 
 /// The pool's configuration.

@@ -1,32 +1,49 @@
-//! `/api/v1`.
+//! `/api/v1`. `GET openapi.json` describes it all; here is the table of contents.
 //!
 //! | route | does |
 //! | --- | --- |
 //! | `POST jobs`, `POST jobs/batch` | enqueue, with `Idempotency-Key` and `traceparent` |
-//! | `GET jobs`, `GET jobs/{id}` | a page, newest first; one with its last events |
+//! | `GET jobs`, `GET jobs/{id}`, `…/explain` | a page, newest first; one with its last events; why it does not run |
 //! | `GET jobs/{id}/events` | the timeline as JSON, or live with `Accept: text/event-stream` |
-//! | `POST jobs/{id}/retry`, `…/cancel` | operator's decisions |
-//! | `GET queues`, `POST queues/{name}/pause`, `…/resume` | by queue |
-//! | `GET kinds`, `POST kinds/{name}/pause`, `…/resume` | by kind |
-//! | `GET workers`, `GET stats` | who works, and how it goes |
-//! | `GET mirror`, `GET mirror/dead-letters?repo=NAME` | how far remotes are behind; what was given up |
+//! | `POST jobs/{id}/retry`, `…/cancel`, `POST jobs/bulk` | operator's decisions, about one or many |
+//! | `GET failures`, `POST failures/requeue` | failed jobs by cause |
+//! | `GET queues`, `GET kinds`, `POST …/{name}/pause`, `…/resume` | by queue and by kind |
+//! | `GET schedules`, `PUT`, `DELETE schedules/{name}`, `POST …/fire` | jobs at set times |
+//! | `GET limits`, `PUT`, `DELETE limits/{pattern}` | limits per key |
+//! | `GET workers`, `GET stats`, `GET activity` | who works, how it goes, how it went |
+//! | `GET directives[/{name}]`, `POST …/runs`, `GET`, `PUT …/cursor`, `GET …/quarantine` | directives |
+//! | `GET runs[/{id}]`, `POST …/cancel`; `GET quarantine/{id}`, `POST …/retry`, `…/resolve` | their runs, and what they kept aside |
+//! | `GET repos`, `GET mirror[/{repo}]`, `POST …/verify` | repositories, and how far remotes are behind |
+//! | `GET mirror/dead-letters[/{id}]`, `POST …/requeue`, `…/purge` | what mirrors gave up |
 //! | `GET leader`, `POST leader/step-down` | who leads, since when, who did before; let another node lead |
+//! | `GET audit`, `GET whoami` | who did what; who asks |
+//! | `GET events` | what happens on this node, live |
 //!
 //! What changes something is done by the leader. Elsewhere it is refused with 503 `NOT_LEADER`, or passed on to the
 //! leader. Reads are served everywhere.
 //!
-//! Where tokens are asked for, `GET` needs the role read, what changes jobs write, all else admin: `access.rs`.
+//! Each route is a thin function around another one, `…(&Shared, &Caller, …)` for what is told and `…(&Actor, …)` for what
+//! is changed, which the page calls too. Roles: `access.rs`; audit: `caller.rs`.
 
-mod enqueue;
-mod events;
-mod jobs;
-mod leader;
+pub(crate) mod audit;
+pub(crate) mod bulk;
+pub(crate) mod directives;
+pub(crate) mod enqueue;
+pub(crate) mod events;
+pub(crate) mod failures;
+pub(crate) mod jobs;
+pub(crate) mod leader;
 pub(crate) mod mirror;
-mod operate;
+pub(crate) mod openapi;
+pub(crate) mod operate;
+pub(crate) mod plans;
 pub mod types;
+mod watch;
 
 use axum::Router;
-use axum::routing::{get, post};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::Shared;
 use crate::{access, forward};
@@ -39,27 +56,83 @@ pub const JOB_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 pub const BATCH_BYTES_MAX: usize = 64 << 20;
 
 pub(crate) fn routes(shared: &Shared) -> Router<Shared> {
-    Router::new()
-        .route("/jobs", post(enqueue::one).get(jobs::list))
-        .route("/jobs/batch", post(enqueue::batch))
-        .route("/jobs/{id}", get(jobs::show))
-        .route("/jobs/{id}/events", get(events::events))
-        .route("/jobs/{id}/retry", post(jobs::retry))
-        .route("/jobs/{id}/cancel", post(jobs::cancel))
-        .route("/queues", get(operate::queues))
-        .route("/queues/{name}/pause", post(operate::queue_pause))
-        .route("/queues/{name}/resume", post(operate::queue_resume))
-        .route("/kinds", get(operate::kinds))
-        .route("/kinds/{name}/pause", post(operate::kind_pause))
-        .route("/kinds/{name}/resume", post(operate::kind_resume))
-        .route("/workers", get(operate::workers))
-        .route("/stats", get(operate::stats))
-        // What is added below is about this very node and never passed on.
+    let (passed_on, _) = passed_on().split_for_parts();
+    let (of_this_node, _) = of_this_node().split_for_parts();
+    passed_on
         .route_layer(axum::middleware::from_fn_with_state(shared.clone(), forward::pass_on))
-        .route("/mirror", get(mirror::show))
-        .route("/mirror/dead-letters", get(mirror::dead_letters))
-        .route("/leader", get(leader::show))
-        .route("/leader/step-down", post(leader::step_down))
+        .merge(of_this_node)
         // The outermost: a request without rights is neither passed on nor read.
         .route_layer(axum::middleware::from_fn_with_state(shared.clone(), access::check))
+}
+
+/// The description of all routes, as they tell it themselves.
+fn described() -> OpenApi {
+    let mut api = passed_on().into_openapi();
+    api.merge(of_this_node().into_openapi());
+    api
+}
+
+/// Routes whose changes are passed on to the leader.
+fn passed_on() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(enqueue::one, jobs::list))
+        .routes(routes!(enqueue::batch))
+        .routes(routes!(bulk::bulk))
+        .routes(routes!(jobs::show))
+        .routes(routes!(jobs::explain))
+        .routes(routes!(events::events))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(failures::list))
+        .routes(routes!(failures::requeue))
+        .routes(routes!(failures::show_activity))
+        .routes(routes!(operate::queues))
+        .routes(routes!(operate::queue_pause))
+        .routes(routes!(operate::queue_resume))
+        .routes(routes!(operate::kinds))
+        .routes(routes!(operate::kind_pause))
+        .routes(routes!(operate::kind_resume))
+        .routes(routes!(operate::workers))
+        .routes(routes!(operate::show_stats))
+        .merge(plans_and_directives())
+        .routes(routes!(mirror::verify))
+        .routes(routes!(mirror::requeue))
+        .routes(routes!(mirror::purge))
+        .routes(routes!(audit::list))
+}
+
+fn plans_and_directives() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(plans::schedules))
+        .routes(routes!(plans::schedule, plans::put_schedule, plans::remove_schedule))
+        .routes(routes!(plans::fire))
+        .routes(routes!(plans::limits))
+        .routes(routes!(plans::put_limit, plans::remove_limit))
+        .routes(routes!(directives::list))
+        .routes(routes!(directives::show))
+        .routes(routes!(directives::start))
+        .routes(routes!(directives::cursor, directives::put_cursor))
+        .routes(routes!(directives::quarantine))
+        .routes(routes!(directives::retry_records))
+        .routes(routes!(directives::runs))
+        .routes(routes!(directives::run))
+        .routes(routes!(directives::cancel))
+        .routes(routes!(directives::quarantined))
+        .routes(routes!(directives::retry_record))
+        .routes(routes!(directives::resolve))
+}
+
+/// Routes about this very node, which are never passed on.
+fn of_this_node() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(mirror::show))
+        .routes(routes!(mirror::show_one))
+        .routes(routes!(mirror::letters))
+        .routes(routes!(mirror::letter))
+        .routes(routes!(mirror::repos))
+        .routes(routes!(leader::show))
+        .routes(routes!(leader::step_down))
+        .routes(routes!(audit::whoami))
+        .routes(routes!(watch::events))
+        .routes(routes!(openapi::show))
 }

@@ -3,17 +3,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stargate_access::Authority;
+use stargate_access::{Authority, SharedAudit};
 use stargate_leader::Leadership;
+use stargate_queue::pressure::PressureConfig;
 use stargate_queue::{Error, SharedStore};
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::directives::Directing;
 use crate::api::mirror::Mirrors;
 use crate::forward::Forward;
 use crate::health::Health;
 use crate::lead::Reader;
+use crate::live::Live;
 use crate::metrics::{MetricsHandle, REFUSED};
+use crate::rate::{Limiter, RateLimit};
+use crate::redact::{NAMES, Redactor};
 
 /// How long a count of waiting jobs is believed.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(1);
@@ -47,6 +52,39 @@ pub struct App {
     pub authority: Option<Arc<Authority>>,
     /// What this node mirrors; absent in a process that never does.
     pub mirrors: Option<Arc<dyn Mirrors>>,
+    /// Where actions are written down; absent: nowhere.
+    pub audit: Option<SharedAudit>,
+    /// What knows directives and has them run; absent in a process that does not.
+    pub directing: Option<Arc<dyn Directing>>,
+    /// When the workers of this machine take no more jobs, for explaining why one waits.
+    pub pressure: Option<PressureConfig>,
+    /// How it behaves.
+    pub options: Options,
+}
+
+/// How the HTTP side behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Where the page and the API are below the root of a site, such as `/stargate`; empty: at the root. They answer at the
+    /// root in any case, for proxies that cut it off.
+    pub base_path: String,
+    /// Every change is refused.
+    pub read_only: bool,
+    /// Values whose names contain one of these words are shown only to who may operate.
+    pub redact: Vec<String>,
+    /// How often somebody may change something; absent: as often as they like.
+    pub rate_limit: Option<RateLimit>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            base_path: String::new(),
+            read_only: false,
+            redact: NAMES.map(str::to_owned).to_vec(),
+            rate_limit: None,
+        }
+    }
 }
 
 impl std::fmt::Debug for App {
@@ -71,6 +109,13 @@ pub(crate) struct Inner {
     pub(crate) forward: Option<Forward>,
     pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) mirrors: Option<Arc<dyn Mirrors>>,
+    pub(crate) audit: Option<SharedAudit>,
+    pub(crate) directing: Option<Arc<dyn Directing>>,
+    pub(crate) pressure: Option<PressureConfig>,
+    pub(crate) options: Options,
+    pub(crate) redactor: Redactor,
+    pub(crate) rate: Limiter,
+    pub(crate) live: Live,
     pub(crate) depth: DepthGate,
     pub(crate) streams: Arc<Semaphore>,
     /// Cancelled at shutdown: streams have no end of their own.
@@ -106,6 +151,10 @@ impl Shared {
             forward,
             authority,
             mirrors,
+            audit,
+            directing,
+            pressure,
+            options,
         } = app;
         Self(Arc::new(Inner {
             reader: Reader::new(store),
@@ -114,6 +163,13 @@ impl Shared {
             forward,
             authority,
             mirrors,
+            audit,
+            directing,
+            pressure,
+            redactor: Redactor::new(&options.redact),
+            rate: Limiter::new(options.rate_limit),
+            live: Live::new(),
+            options,
             depth: DepthGate { depth_max: max_depth, last: Mutex::new(None) },
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             closing,

@@ -3,8 +3,11 @@
 //! A route answers a [`Problem`]; the outermost layer writes it as JSON together with the request's id (see
 //! `request.rs`). What lies behind an error of the store goes to the log, not to the client.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use stargate_base::ErrorClass;
 use stargate_queue::Error;
 
 /// When to come back to a full queue.
@@ -24,7 +27,7 @@ pub(crate) type Result<T> = std::result::Result<T, Problem>;
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     pub(crate) message: String,
     pub(crate) retry_after_sec: Option<u16>,
     /// The address of the leader.
@@ -32,8 +35,12 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), retry_after_sec: None, leader: None }
+    pub(crate) fn new(
+        status: StatusCode,
+        code: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { status, code: code.into(), message: message.into(), retry_after_sec: None, leader: None }
     }
 
     /// A field with a value that cannot be right.
@@ -61,9 +68,17 @@ impl Problem {
     }
 
     /// Somebody we depend on does not answer.
-    pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
         problem.retry_after_sec = Some(RETRY_AFTER_STORE_SEC);
+        problem
+    }
+
+    /// Somebody asks more often than they may.
+    pub(crate) fn too_many(retry_after_sec: u16) -> Self {
+        let message = "too many changes from here in a short time; try again, or send batches";
+        let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "RATE_LIMITED", message);
+        problem.retry_after_sec = Some(retry_after_sec);
         problem
     }
 
@@ -103,7 +118,84 @@ impl From<Error> for Problem {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(code = error.code(), %error, cause, "the store failed a request");
         }
-        Self { status, code: error.code(), message: error.to_string(), retry_after_sec, leader: None }
+        let code = Cow::Borrowed(error.code());
+        Self { status, code, message: error.to_string(), retry_after_sec, leader: None }
+    }
+}
+
+/// What a part of the program outside of this crate answers.
+pub type Answer<T> = std::result::Result<T, Refusal>;
+
+/// Why a part of the program outside of this crate could not do what it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of reason it is.
+    pub why: Why,
+    /// A stable code.
+    pub code: String,
+    /// One line for people.
+    pub message: String,
+}
+
+/// What kind of reason it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing of that name.
+    Missing,
+    /// Not possible in the present state.
+    Conflict,
+    /// A value that will stay wrong.
+    Invalid,
+    /// Somebody else does not answer.
+    Unavailable,
+    /// It cannot be done here, however often it is tried.
+    Failed,
+}
+
+impl Refusal {
+    /// A refusal with a stable code.
+    pub fn new(why: Why, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { why, code: code.into(), message: message.into() }
+    }
+
+    /// Nothing of that name.
+    pub fn missing(what: &str, name: impl std::fmt::Display) -> Self {
+        Self::new(Why::Missing, "NOT_FOUND", format!("no {what} {name}"))
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let why = match &error {
+            Error::NotFound { .. } => Why::Missing,
+            Error::Store { .. } | Error::Deposed { .. } | Error::QueueFull { .. } => Why::Unavailable,
+            error => match error.class() {
+                ErrorClass::Conflict => Why::Conflict,
+                ErrorClass::ValidationFailure => Why::Invalid,
+                ErrorClass::RetryableTransient => Why::Unavailable,
+                ErrorClass::Fatal => Why::Failed,
+            },
+        };
+        Self::new(why, error.code(), error.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { why, code, message } = refusal;
+        match why {
+            Why::Missing => Self::new(StatusCode::NOT_FOUND, code, message),
+            Why::Conflict => Self::new(StatusCode::CONFLICT, code, message),
+            Why::Invalid => Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, message),
+            Why::Unavailable => {
+                tracing::warn!(code, error = message, "a request could not be done");
+                Self::unavailable(code, message)
+            }
+            Why::Failed => {
+                tracing::warn!(code, error = message, "a request cannot be done");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
+            }
+        }
     }
 }
 

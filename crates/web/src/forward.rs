@@ -131,15 +131,15 @@ pub(crate) async fn pass_on(State(shared): State<Shared>, request: Request, next
         return next.run(request).await;
     };
     let answer = forward.send(route, request).await;
-    let outcome = match &answer {
+    let outcome = match answer.as_ref().map_err(|problem| &*problem.code) {
         Ok(_) => "answered",
-        Err(Problem { code: "NOT_LEADER", .. }) => "unreachable",
-        Err(Problem { code: "OUTCOME_UNKNOWN", .. }) => "unknown",
+        Err("NOT_LEADER") => "unreachable",
+        Err("OUTCOME_UNKNOWN") => "unknown",
         Err(_) => "refused",
     };
     metrics::counter!(FORWARDED, "outcome" => outcome).increment(1);
     answer.unwrap_or_else(|mut problem| {
-        if let (Problem { code: "NOT_LEADER", .. }, Some(leadership)) = (&problem, &shared.leadership) {
+        if let ("NOT_LEADER", Some(leadership)) = (&*problem.code, &shared.leadership) {
             problem.leader = not_leader(leadership).leader;
         }
         problem.into_response()
@@ -157,18 +157,20 @@ fn route(shared: &Shared, request: &Request) -> Option<Route> {
         // Two nodes that were given one address: it would come back here.
         return None;
     }
-    // Inside the API the beginning of the path is cut off.
+    // Inside the API the beginning of the path is cut off. The leader has it without our sub-path, whatever its own is.
     let OriginalUri(uri) = request.extensions().get()?;
-    let url = at(leader.address.as_deref()?, uri.path(), uri.query())?;
+    let path = uri.path().strip_prefix(shared.options.base_path.as_str()).unwrap_or(uri.path());
+    let url = at(leader.address.as_deref()?, path, uri.query())?;
     let by = HeaderValue::from_str(&leadership.instance().instance).ok()?;
-    Some(Route { url, leader, by, bytes_max: bytes_max(uri.path()) })
+    Some(Route { url, leader, by, bytes_max: bytes_max(path) })
 }
 
+/// The largest body of a route. Those that read none end in a word that says all.
 fn bytes_max(path: &str) -> Option<usize> {
-    match path.rsplit_once("/jobs") {
-        Some((_, "")) => Some(JOB_BYTES_MAX),
-        Some((_, "/batch")) => Some(BATCH_BYTES_MAX),
-        _ => None,
+    match path.rsplit_once('/').map(|(_, last)| last) {
+        Some("pause" | "resume" | "cancel" | "fire" | "resolve" | "verify" | "runs") => None,
+        Some("batch") => Some(BATCH_BYTES_MAX),
+        _ => Some(JOB_BYTES_MAX),
     }
 }
 
@@ -389,7 +391,8 @@ mod tests {
     fn a_body_is_passed_on_where_one_is_read() {
         assert_eq!(bytes_max("/api/v1/jobs"), Some(JOB_BYTES_MAX));
         assert_eq!(bytes_max("/api/v1/jobs/batch"), Some(BATCH_BYTES_MAX));
-        for path in ["/api/v1/jobs/1/retry", "/api/v1/queues/jobs/pause", "/api/v1/kinds/x/resume"] {
+        assert_eq!(bytes_max("/api/v1/schedules/x"), Some(JOB_BYTES_MAX));
+        for path in ["/api/v1/jobs/1/cancel", "/api/v1/queues/jobs/pause", "/api/v1/kinds/x/resume"] {
             assert_eq!(bytes_max(path), None, "{path}");
         }
     }

@@ -1,5 +1,6 @@
 //! How requests are read: bounded, and with errors that name the field.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
@@ -27,13 +28,41 @@ impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for JsonBo
 
     async fn from_request(request: Request, _state: &S) -> Result<Self> {
         if !is_json(request.headers()) {
-            let message = "send the body as JSON with content-type: application/json";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message));
+            return Err(not_json());
         }
         let bytes = read(request.into_body(), LIMIT).await?;
         let value = serde_json::from_slice(&bytes).map_err(malformed)?;
         Ok(Self { value, bytes })
     }
+}
+
+/// A JSON body that may be left out.
+pub(crate) struct MaybeJson<T, const LIMIT: usize>(pub(crate) Option<T>);
+
+impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for MaybeJson<T, LIMIT> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self> {
+        if request.body().size_hint().exact() == Some(0) {
+            return Ok(Self(None));
+        }
+        let typed = request.headers().contains_key(header::CONTENT_TYPE);
+        if !typed {
+            // Nothing says what it is; whether it is anything is known only now.
+            let bytes = read(request.into_body(), LIMIT).await?;
+            return match bytes.is_empty() {
+                true => Ok(Self(None)),
+                false => Err(not_json()),
+            };
+        }
+        let body = JsonBody::<Option<T>, LIMIT>::from_request(request, state).await?;
+        Ok(Self(body.value))
+    }
+}
+
+fn not_json() -> Problem {
+    let message = "send the body as JSON with content-type: application/json";
+    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
 }
 
 async fn read(body: Body, limit: usize) -> Result<Bytes> {
@@ -104,6 +133,33 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let query = Query::from_request_parts(parts, state).await;
         query.map(|Query(value)| Self(value)).map_err(|error| Problem::invalid("query", error.body_text()))
+    }
+}
+
+/// A text that was given: one that is empty, as forms send it, was not.
+pub(crate) fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// A number in a range, if it was given.
+pub(crate) fn number<N: std::str::FromStr + PartialOrd + std::fmt::Display>(
+    field: &str,
+    text: Option<&str>,
+    range: RangeInclusive<N>,
+) -> Result<Option<N>> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    let wrong =
+        || Problem::invalid(field, format!("is {text}; allowed are {} to {}", range.start(), range.end()));
+    number.ok_or_else(wrong).map(Some)
+}
+
+/// Whether something was asked for with `true`.
+pub(crate) fn flag(field: &str, text: Option<&str>) -> Result<bool> {
+    match text {
+        None | Some("" | "false" | "0") => Ok(false),
+        Some("true" | "1" | "on") => Ok(true),
+        Some(other) => Err(Problem::invalid(field, format!("is {other:?}; allowed are true, false"))),
     }
 }
 

@@ -17,8 +17,14 @@ use axum::http::request::Parts;
 use jiff::Timestamp;
 use stargate_leader::{Holder, Leadership};
 use stargate_queue::event::Event;
+use stargate_queue::explain::{Explanation, explain, explain_under};
 use stargate_queue::leadership::TermRow;
-use stargate_queue::store::{JobFilter, PauseTarget, QueueCounts, StoreFacts, StoreHealth, WorkerRow};
+use stargate_queue::limits::Limit;
+use stargate_queue::pressure::PressureConfig;
+use stargate_queue::schedule::Schedule;
+use stargate_queue::store::{
+    Activity, FailureGroup, Found, JobFilter, PauseTarget, QueueCounts, StoreFacts, StoreHealth, WorkerRow,
+};
 use stargate_queue::{Error, Job, JobId, KindSpec, Result as StoreResult, SharedStore};
 use tokio::sync::watch;
 
@@ -53,6 +59,41 @@ impl Reader {
 
     pub(crate) async fn jobs(&self, filter: JobFilter) -> StoreResult<Vec<Job>> {
         self.0.jobs(filter).await
+    }
+
+    pub(crate) async fn jobs_found(&self, filter: JobFilter) -> StoreResult<Found> {
+        self.0.jobs_found(filter).await
+    }
+
+    pub(crate) async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> StoreResult<u64> {
+        self.0.jobs_count(filter, up_to).await
+    }
+
+    pub(crate) async fn failures(&self, limit: u32) -> StoreResult<Vec<FailureGroup>> {
+        self.0.failures(limit).await
+    }
+
+    pub(crate) async fn activity(&self, window: Duration, buckets: u32) -> StoreResult<Vec<Activity>> {
+        self.0.activity(window, buckets).await
+    }
+
+    pub(crate) async fn explain(
+        &self,
+        id: JobId,
+        pressure: Option<&PressureConfig>,
+    ) -> StoreResult<Explanation> {
+        match pressure {
+            Some(pressure) => explain_under(self.0.as_ref(), id, pressure).await,
+            None => explain(self.0.as_ref(), id).await,
+        }
+    }
+
+    pub(crate) async fn schedules(&self) -> StoreResult<Vec<Schedule>> {
+        self.0.schedules().await
+    }
+
+    pub(crate) async fn limits(&self) -> StoreResult<Vec<Limit>> {
+        self.0.limits().await
     }
 
     pub(crate) async fn events(&self, id: JobId, after_seq: u32, limit: u32) -> StoreResult<Vec<Event>> {
@@ -127,6 +168,23 @@ impl FromRequestParts<Shared> for Writer {
 }
 
 impl Writer {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    /// Has something done as leader that is more than a write. Stepping down waits for it, and drops it where it stands
+    /// when the term is over.
+    pub(crate) async fn carry_out<T, F>(&self, work: impl FnOnce(SharedStore) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let store = &self.0.reader.0;
+        let Some(leadership) = &self.0.leadership else { return work(store.clone()).await };
+        let guard = leadership.guard().map_err(|_| not_leader(leadership))?;
+        let done = guard.run(work(store.under(guard.epoch()))).await;
+        done.map_err(|_| Problem::outcome_unknown("this node ceased to lead while it worked"))?
+    }
+
     /// Writes as leader. Stepping down waits for it, and drops it where it stands when the term is over.
     pub(crate) async fn write<T, F>(
         &self,

@@ -47,13 +47,49 @@ pub(crate) async fn same_origin(request: Request, next: Next) -> Response {
     if request.method().is_safe() || !is_cross_origin(request.headers()) {
         return next.run(request).await;
     }
+    cross_origin().into_response()
+}
+
+/// The answer to a change that does not come from our own page.
+pub(crate) fn cross_origin() -> Problem {
     let message = "a page of another site may not change anything here";
-    Problem::new(StatusCode::FORBIDDEN, "CROSS_ORIGIN", message).into_response()
+    Problem::new(StatusCode::FORBIDDEN, "CROSS_ORIGIN", message)
+}
+
+/// Whether a request says that it comes from our own page. One that does not say is none: see `access.rs`.
+pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
+    let says = headers.contains_key("sec-fetch-site") || headers.contains_key(header::ORIGIN);
+    says && !is_cross_origin(headers)
+}
+
+/// What a browser may do with our answers: nothing of another site, nothing inline, no frame.
+const SECURITY: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
+         connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+/// Adds to every answer what keeps browsers from harm. Nothing is cached unless the answer says otherwise.
+pub(crate) async fn secure(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in SECURITY {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
 }
 
 fn is_cross_origin(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     match (text("sec-fetch-site"), text("origin")) {
+        // `none` is the user's own doing, such as an address typed in.
         (Some(site), _) => !matches!(site, "same-origin" | "none"),
         (None, Some(origin)) => {
             let host = origin.split_once("://").map(|(_, host)| host);
@@ -89,7 +125,7 @@ fn named_error(mut response: Response, id: &str) -> Response {
         None if status.as_u16() < 400 || is_json(response.headers()) => return response,
         None => Problem::new(status, code(status), reason(status)),
     };
-    let error = ErrorBody { code: problem.code, message: &problem.message, request_id: id };
+    let error = ErrorBody { code: &problem.code, message: &problem.message, request_id: id };
     let body = serde_json::to_vec(&Envelope { error }).unwrap_or_default();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().remove(header::CONTENT_LENGTH);

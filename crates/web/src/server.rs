@@ -11,7 +11,9 @@ use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -24,7 +26,8 @@ use tower_http::timeout::TimeoutLayer;
 
 use crate::app::{App, Shared};
 use crate::error::Problem;
-use crate::{api, health, request};
+use crate::rate::Peer;
+use crate::{api, health, live, request};
 
 /// How long a route may take to answer; live streams have answered when they begin.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,19 +64,29 @@ pub async fn serve(
     others: Option<Router>,
     stop: CancellationToken,
 ) {
-    let mut routes = routes(Shared::new(app, stop.clone()), scope);
+    let shared = Shared::new(app, stop.clone());
+    let mut routes = routes(shared.clone(), scope);
     if let Some(others) = others {
         routes = routes.merge(others);
     }
-    serve_routes(listener, routes, stop, HEAD_TIMEOUT).await;
+    let live = live::run(&shared, stop.clone());
+    tokio::join!(serve_routes(listener, routes, stop, HEAD_TIMEOUT), live);
 }
 
 fn routes(shared: Shared, scope: Scope) -> Router {
     let routes = match scope {
-        Scope::Full => status_routes().nest("/api/v1", api::routes(&shared)),
+        Scope::Full => status_routes().nest(api::openapi::PREFIX, api::routes(&shared)),
         Scope::Status => status_routes(),
     };
-    finish(routes, shared)
+    finish(below(&shared.options.base_path.clone(), routes), shared)
+}
+
+/// The same routes at the root and below a sub-path: some proxies cut it off and some do not.
+fn below(base_path: &str, routes: Router<Shared>) -> Router<Shared> {
+    match base_path {
+        "" => routes,
+        base_path => routes.clone().nest(base_path, routes),
+    }
 }
 
 pub(crate) async fn serve_routes(
@@ -88,7 +101,13 @@ pub(crate) async fn serve_routes(
     let (tasks, graceful) = (Tasks::new(), GracefulShutdown::new());
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Some((stream, permit)) = stop.run_until_cancelled(accept(&listener, &permits)).await {
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
+        let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
+        let service = service.clone();
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            peer.and_then(|peer| request.extensions_mut().insert(peer));
+            service.call(request)
+        });
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         let cut_off = tasks.stopping();
         tasks.spawn(async move {
             let _permit = permit;
@@ -144,6 +163,7 @@ fn finish(routes: Router<Shared>, shared: Shared) -> Router {
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, ROUTE_TIMEOUT))
         .layer(CatchPanicLayer::custom(request::panicked))
         .layer(axum::middleware::from_fn(request::envelope))
+        .layer(axum::middleware::from_fn(request::secure))
         .with_state(shared)
 }
 

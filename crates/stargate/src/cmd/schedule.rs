@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use stargate_queue::Error;
-use stargate_queue::schedule::Schedule;
+use stargate_queue::schedule::{self, Schedule};
 use stargate_queue::store::Store;
 
 use crate::assemble;
@@ -121,7 +121,7 @@ impl Add {
             return Err(Error::UnknownKind { kind: schedule.kind, known }.into());
         }
         let existing = store.schedules().await?;
-        assemble::put_schedule(store, schedule.clone(), &existing).await?;
+        schedule::put(store, schedule.clone(), &existing).await?;
         if app.out.json {
             let stored = store.schedules().await?;
             stored

@@ -1,7 +1,6 @@
 //! Enqueueing over HTTP: one job or a batch, once per `Idempotency-Key`.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
@@ -12,32 +11,41 @@ use stargate_queue::{Due, Error, JobId, NewJob};
 
 use crate::api::types::{Batch, BatchEnqueued, Delay, Enqueued as EnqueuedBody, NewJob as NewJobBody};
 use crate::api::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, JOB_BYTES_MAX};
-use crate::app::Shared;
+use crate::caller::Actor;
 use crate::error::{Problem, Result};
 use crate::input::{JsonBody, duration, seconds_to_duration, timestamp, traceparent};
-use crate::lead::{Refused, Writer};
+use crate::lead::Refused;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
+#[utoipa::path(post, path = "/jobs", tag = "jobs", summary = "Enqueue a job",
+    request_body = NewJobBody,
+    params(("idempotency-key" = Option<String>, Header, description = "Repeated with the same body it answers the first result for 24 hours; with another body it is refused", max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The trace the job belongs to")),
+    responses((status = 201, body = EnqueuedBody, description = "It is new"), (status = 200, body = EnqueuedBody, description = "It was there already")))]
 pub(crate) async fn one(
-    State(shared): State<Shared>,
-    writer: Writer,
+    actor: Actor,
     headers: HeaderMap,
     body: JsonBody<NewJobBody, JOB_BYTES_MAX>,
 ) -> Result<Response> {
     let job = new_job(body.value, traceparent(&headers))?;
     let once = once(&headers, "job", &body.bytes)?;
-    let enqueued = enqueue(&shared, &writer, once, vec![job]).await?;
+    let enqueued = enqueue(&actor, once, vec![job]).await?;
     let Some(&Enqueued { id, existing }) = enqueued.first() else { return Err(Problem::internal()) };
     let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
-    let location = [(header::LOCATION, format!("/api/v1/jobs/{id}"))];
+    let base = &actor.shared().options.base_path;
+    let location = [(header::LOCATION, format!("{base}/api/v1/jobs/{id}"))];
     Ok((status, location, Json(EnqueuedBody { id: id.0, existing })).into_response())
 }
 
+#[utoipa::path(post, path = "/jobs/batch", tag = "jobs", summary = "Enqueue up to 10000 jobs, all or none",
+    request_body = Batch,
+    params(("idempotency-key" = Option<String>, Header, description = "As for one job", max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The trace the jobs belong to")),
+    responses((status = 201, body = BatchEnqueued, description = "Some are new"), (status = 200, body = BatchEnqueued, description = "All were there already")))]
 pub(crate) async fn batch(
-    State(shared): State<Shared>,
-    writer: Writer,
+    actor: Actor,
     headers: HeaderMap,
     body: JsonBody<Batch, BATCH_BYTES_MAX>,
 ) -> Result<Response> {
@@ -54,7 +62,7 @@ pub(crate) async fn batch(
     let jobs = jobs.collect::<Result<Vec<_>>>()?;
     let once = once(&headers, "batch", &body.bytes)?;
     drop(body.bytes);
-    let enqueued = enqueue(&shared, &writer, once, jobs).await?;
+    let enqueued = enqueue(&actor, once, jobs).await?;
     let existing = enqueued.iter().filter(|job| job.existing).count();
     let answer = BatchEnqueued {
         ids: enqueued.iter().map(|job| job.id.0).collect(),
@@ -65,14 +73,11 @@ pub(crate) async fn batch(
     Ok((status, Json(answer)).into_response())
 }
 
-async fn enqueue(
-    shared: &Shared,
-    writer: &Writer,
-    once: Option<Once>,
-    jobs: Vec<NewJob>,
-) -> Result<Vec<Enqueued>> {
+/// Accepts jobs, all or none.
+pub(crate) async fn enqueue(actor: &Actor, once: Option<Once>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    let writer = actor.writer()?;
     check(&jobs)?;
-    shared.depth.enter(shared.store(), jobs.len() as u64).await?;
+    actor.shared().depth.enter(actor.store(), jobs.len() as u64).await?;
     let Some(once) = once else {
         return Ok(writer.write(|store| async move { store.enqueue(jobs).await }).await?);
     };

@@ -17,13 +17,13 @@ use serde::Deserialize;
 use stargate_queue::store::PAGE_MAX;
 use stargate_queue::{JobId, State as JobState};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio_util::sync::CancellationToken;
+use utoipa::IntoParams;
 
 use crate::api::types;
 use crate::app::Shared;
+use crate::caller::Caller;
 use crate::error::{Problem, Result};
 use crate::input::{Params, job_id};
-use crate::lead::Reader;
 
 /// A comment in a silent stream, so that proxies do not cut it off.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -38,15 +38,28 @@ const FAILURES_MAX: u32 = 10;
 /// Events read at once.
 const CHUNK: u32 = 100;
 
-#[derive(Debug, Deserialize)]
+/// Which part of a timeline.
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct EventParams {
+    /// Only events after this number.
+    #[param(value_type = Option<u32>)]
     after: Option<String>,
+    /// How many; 1000 by default and at most.
+    #[param(value_type = Option<u32>)]
     limit: Option<String>,
 }
 
+#[utoipa::path(get, path = "/jobs/{id}/events", tag = "jobs",
+    summary = "The timeline of a job, as JSON or live with Accept: text/event-stream",
+    params(("id" = i64, Path, description = "The job"), EventParams,
+        ("last-event-id" = Option<u32>, Header, description = "Where a live stream goes on")),
+    responses((status = 200, description = "The events; live, each is a message, and the last one, of type end, tells the job's state",
+        content((types::EventPage = "application/json"), (String = "text/event-stream")))))]
 pub(crate) async fn events(
     State(shared): State<Shared>,
+    caller: Caller,
     Path(id): Path<String>,
     Params(params): Params<EventParams>,
     headers: HeaderMap,
@@ -66,19 +79,26 @@ pub(crate) async fn events(
     }
     if !wants_stream(&headers) {
         let events = shared.store().events(id, after.unwrap_or_default(), limit).await?;
-        let events = events.into_iter().map(types::Event::from).collect();
+        let sight = caller.sight(&shared);
+        let events = events.into_iter().map(|event| types::Event::of(event, sight)).collect();
         return Ok(axum::Json(types::EventPage { events }).into_response());
     }
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let permit = Arc::clone(&shared.streams).try_acquire_owned();
     let permit =
         permit.map_err(|_| Problem::busy("too many live streams are open here; poll, or try again later"))?;
-    let follower = Follower::new(&shared, id, last.or(after).unwrap_or_default(), permit);
-    let mut response =
-        Sse::new(follower.stream()).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
+    let follower = Follower::new(&shared, caller, id, last.or(after).unwrap_or_default(), permit);
+    Ok(live(follower.stream()))
+}
+
+/// A live stream as an answer.
+pub(super) fn live(
+    messages: impl Stream<Item = std::result::Result<Message, Infallible>> + Send + 'static,
+) -> Response {
+    let mut response = Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
     // nginx would collect the stream into large pieces.
     response.headers_mut().insert("x-accel-buffering", header::HeaderValue::from_static("no"));
-    Ok(response)
+    response
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {
@@ -88,11 +108,11 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 
 /// Follows one job's timeline.
 struct Follower {
-    store: Reader,
+    shared: Shared,
+    caller: Caller,
     job: JobId,
     after: u32,
     wakes: watch::Receiver<u64>,
-    closing: CancellationToken,
     quiet_looks: u32,
     failures: u32,
     at_once: bool,
@@ -107,13 +127,13 @@ enum Look {
 }
 
 impl Follower {
-    fn new(shared: &Shared, job: JobId, after: u32, permit: OwnedSemaphorePermit) -> Self {
+    fn new(shared: &Shared, caller: Caller, job: JobId, after: u32, permit: OwnedSemaphorePermit) -> Self {
         Self {
-            store: shared.store().clone(),
+            shared: shared.clone(),
+            caller,
             job,
             after,
             wakes: shared.store().wakes(),
-            closing: shared.closing.clone(),
             quiet_looks: 0,
             failures: 0,
             at_once: true,
@@ -155,7 +175,8 @@ impl Follower {
             };
             let _ = tokio::time::timeout(POLL - LOOK_MIN, woken).await;
         };
-        self.closing.run_until_cancelled(wait).await.is_some()
+        let closing = self.shared.closing.clone();
+        closing.run_until_cancelled(wait).await.is_some()
     }
 
     async fn look(&mut self) -> Look {
@@ -179,19 +200,19 @@ impl Follower {
         // The job before its events: what it says of its end then holds for the events that follow.
         let state = if self.quiet_looks == 0 || self.quiet_looks >= QUIET_LOOKS_MAX {
             self.quiet_looks = 0;
-            match self.store.job(self.job).await? {
+            match self.shared.store().job(self.job).await? {
                 Some(job) => Some(job.state),
                 None => return Ok(Look::End(vec![end("purged")])),
             }
         } else {
             None
         };
-        let events = self.store.events(self.job, self.after, CHUNK).await?;
+        let events = self.shared.store().events(self.job, self.after, CHUNK).await?;
         let whole = events.len() < CHUNK as usize;
         let mut messages = Vec::with_capacity(events.len() + 1);
         for event in events {
             self.after = event.seq;
-            messages.push(message(event.into()));
+            messages.push(message(&types::Event::of(event, self.caller.sight(&self.shared))));
         }
         if let Some(state) = state.filter(|state| state.is_finished() && whole) {
             messages.push(end(JobState::as_str(state)));
@@ -207,10 +228,10 @@ impl Follower {
     }
 }
 
-fn message(event: types::Event) -> Message {
+fn message(event: &types::Event) -> Message {
     let id = event.seq.to_string();
     // Line breaks occur in JSON between values only, where a space means the same.
-    let text = serde_json::to_string(&event).unwrap_or_default().replace(['\r', '\n'], " ");
+    let text = serde_json::to_string(event).unwrap_or_default().replace(['\r', '\n'], " ");
     Message::default().id(id).data(text)
 }
 

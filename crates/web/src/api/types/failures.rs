@@ -90,6 +90,8 @@ pub struct Bucket {
     pub wait_p50_ms: Option<u64>,
     /// How long 95 % of them waited at most.
     pub wait_p95_ms: Option<u64>,
+    /// False while it was not yet looked so far back: the counts are too low, and right a little later.
+    pub complete: bool,
 }
 
 impl From<store::Activity> for Bucket {
@@ -101,6 +103,7 @@ impl From<store::Activity> for Bucket {
             cancelled: activity.cancelled,
             wait_p50_ms: activity.wait_p50_ms,
             wait_p95_ms: activity.wait_p95_ms,
+            complete: activity.complete,
         }
     }
 }
