@@ -2,11 +2,14 @@
 
 mod argument;
 mod assemble;
+mod auditing;
 mod candidate;
 mod cli;
 mod cmd;
 mod config;
+mod consent;
 mod directing;
+mod error_pages;
 mod failure;
 mod follow;
 mod gateway;

@@ -33,7 +33,11 @@ fn reach(command: &Command) -> Reach {
         | Command::Schedule(_)
         | Command::Limit(_)
         | Command::Leader(_)
+        | Command::Failures(_)
         | Command::Explain(_)
+        | Command::Top(_)
+        | Command::Audit(_)
+        | Command::Bundle(_)
         | Command::Workers => Reach::Both,
         Command::Mirror(mirror) if mirror.goes_through_a_node() => Reach::Both,
         Command::Directive(directive) => match directive {
@@ -59,6 +63,7 @@ fn reach(command: &Command) -> Reach {
         | Command::Scratch(_)
         | Command::Config(_)
         | Command::Bench(_)
+        | Command::Help(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Docs(_) => Reach::Alone,

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::node::Node;
+pub(crate) use wire::BulkDone;
 use wire::NewJobBody;
 
 /// A running node in place of the store.
@@ -80,7 +81,7 @@ impl Remote {
 }
 
 /// Hands a failure through the types of the queue.
-fn carried(failure: Failure) -> Error {
+pub(crate) fn carried(failure: Failure) -> Error {
     Error::Store {
         operation: "be asked",
         class: ErrorClass::RetryableTransient,
@@ -126,7 +127,22 @@ fn wrong_state(job: JobId, message: &str) -> Option<Error> {
     Some(Error::WrongState { job, state: state.parse().ok()?, problem: problem.to_owned() })
 }
 
-/// A filter as the API reads it.
+/// A filter as the API reads it in a body.
+pub(crate) fn bulk_filter(filter: &JobFilter) -> types::bulk::BulkFilter {
+    let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+    types::bulk::BulkFilter {
+        state: Some(states.join(",")).filter(|states| !states.is_empty()),
+        kind: filter.kind.clone(),
+        queue: filter.queue.clone(),
+        since: filter.since.map(|since| since.to_string()),
+        until: filter.until.map(|until| until.to_string()),
+        limit_key: filter.limit_key.clone(),
+        code: filter.code.clone(),
+        q: filter.search.clone(),
+    }
+}
+
+/// A filter as the API reads it in a URL.
 fn query(filter: &JobFilter) -> Vec<(&'static str, String)> {
     let mut query = vec![("limit", filter.limit.to_string())];
     if !filter.states.is_empty() {

@@ -88,6 +88,7 @@ fn run(cli: Cli, out: Output) -> Result<ExitCode> {
     let Cli { global, command } = cli;
     // These need neither settings nor a runtime.
     let command = match command {
+        Command::Help(help) => return help.run(out).map(succeeded),
         Command::Completions(completions) => return completions.run(out).map(succeeded),
         Command::Man(man) => return man.run(out).map(succeeded),
         Command::Docs(docs) => return docs.run(out).map(succeeded),
@@ -147,7 +148,11 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Webhook(webhook) => webhook.run(&app).await,
         Command::Mirror(mirror) => mirror.run(&app).await,
         Command::Directive(directive) => directive.run(&app).await,
+        Command::Failures(failures) => failures.run(&app).await,
         Command::Explain(explain) => explain.run(&app).await,
+        Command::Top(top) => top.run(&app).await,
+        Command::Audit(audit) => audit.run(&app).await,
+        Command::Bundle(bundle) => bundle.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,
         Command::Migrate => cmd::migrate::run(&app).await,
         Command::Store(store) => store.run(&app).await,
@@ -160,6 +165,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         }
         Command::Bench(bench) => bench.run(&app).await,
         Command::Demo(_)
+        | Command::Help(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Docs(_)

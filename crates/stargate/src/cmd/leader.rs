@@ -1,7 +1,7 @@
 //! `stargate leader …`: which node leads, who did before, and letting another one lead.
 
 mod status;
-mod view;
+pub(crate) mod view;
 
 use std::time::{Duration, Instant};
 

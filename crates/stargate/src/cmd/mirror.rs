@@ -2,6 +2,7 @@
 
 mod compare;
 mod dead_letter;
+pub(crate) mod overview;
 mod permit;
 mod run;
 mod status;

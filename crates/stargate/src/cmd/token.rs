@@ -9,7 +9,8 @@ use stargate_access::tokens::PAGE_MAX;
 use stargate_access::{Error, Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
 
 use crate::config::interval;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::auditing::failure;
+use crate::failure::Result;
 use crate::output;
 use crate::run::App;
 
@@ -122,10 +123,10 @@ impl TokenCommand {
 impl Add {
     async fn run(&self, app: &App, tokens: &dyn Tokens) -> Result<()> {
         let grants = self.role.grants(&self.repos);
-        let (token, text) = NewToken::issue(&self.name, grants, self.expires).map_err(failure)?;
+        let (token, text) = NewToken::issue(&self.name, grants, self.expires).map_err(|error| failure(&error))?;
         let id = token.id.clone();
         let grants: Vec<String> = token.grants.iter().map(ToString::to_string).collect();
-        tokens.add(token).await.map_err(failure)?;
+        tokens.add(token).await.map_err(|error| failure(&error))?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({
                 "id": id.as_str(), "name": self.name, "grants": grants, "token": text.reveal(),
@@ -145,7 +146,7 @@ impl Add {
 async fn list(app: &App, tokens: &dyn Tokens, now: Timestamp) -> Result<()> {
     let mut all: Vec<Token> = Vec::new();
     loop {
-        let page = tokens.list(all.last().map(|token| &token.id), PAGE_MAX).await.map_err(failure)?;
+        let page = tokens.list(all.last().map(|token| &token.id), PAGE_MAX).await.map_err(|error| failure(&error))?;
         let is_last = page.len() < PAGE_MAX as usize;
         all.extend(page);
         if is_last {
@@ -183,8 +184,8 @@ async fn list(app: &App, tokens: &dyn Tokens, now: Timestamp) -> Result<()> {
 
 impl Revoke {
     async fn run(&self, app: &App, tokens: &dyn Tokens) -> Result<()> {
-        let id: TokenId = self.id.parse().map_err(failure)?;
-        let first = tokens.revoke(&id).await.map_err(failure)?;
+        let id: TokenId = self.id.parse().map_err(|error| failure(&error))?;
+        let first = tokens.revoke(&id).await.map_err(|error| failure(&error))?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "id": id.as_str(), "revoked": true, "first": first })),
             false if first => app.out.line(format!("token {id} is revoked")),
@@ -192,13 +193,4 @@ impl Revoke {
         }
         Ok(())
     }
-}
-
-fn failure(error: Error) -> Failure {
-    let exit = match &error {
-        Error::NotFound { .. } => Exit::NotFound,
-        Error::OpenToOthers { .. } => Exit::Usage,
-        Error::Invalid { .. } | Error::Store { .. } => Exit::Input,
-    };
-    Failure::new(exit, error.code(), chain(&error))
 }

@@ -18,7 +18,7 @@ use stargate_web::api::types::plans;
 
 /// A job. Its last events may stand beside it.
 #[derive(Debug, Deserialize)]
-pub(super) struct JobBody {
+pub(crate) struct JobBody {
     id: JobId,
     kind: String,
     queue: String,
@@ -410,4 +410,13 @@ pub(super) fn schedule(body: plans::Schedule) -> Schedule {
 pub(super) fn limit(body: plans::Limit) -> Result<Limit> {
     let rate = body.rate.as_deref().map(str::parse).transpose()?;
     Ok(Limit { pattern: body.pattern, concurrency: body.concurrency, rate, weight: body.weight })
+}
+
+/// What was done to many jobs, or would be.
+#[derive(Debug, Deserialize)]
+pub(crate) struct BulkDone {
+    pub(crate) matched: u64,
+    pub(crate) changed: u64,
+    pub(crate) more: bool,
+    pub(crate) sample: Vec<JobBody>,
 }
