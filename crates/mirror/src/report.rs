@@ -330,4 +330,33 @@ mod tests {
         assert_eq!(speed_of(&[]), None);
         assert_eq!(speed_of(&[5, 5]), None);
     }
+
+    fn standing_of(running: bool, breaker: &str, backlog: u64) -> Report {
+        let worker = WorkerState { running, breaker: breaker.to_owned(), ..WorkerState::default() };
+        Report {
+            worker: Some(worker),
+            backlog,
+            backlog_is_exact: true,
+            oldest_pending_at: None,
+            lag_seconds: 0.0,
+            dead_letters: 0,
+            checkpoint: None,
+            last_mirrored: None,
+            speed: None,
+            caught_up_in_seconds: None,
+            refs: Vec::new(),
+            refs_are_all: true,
+        }
+    }
+
+    #[test]
+    fn the_standing_names_what_an_operator_has_to_do_first() {
+        let of = |report: &Report| Standing::of(report, true);
+        assert_eq!(of(&standing_of(true, "closed", 0)), Standing::CaughtUp);
+        assert_eq!(of(&standing_of(true, "closed", 3)), Standing::CatchingUp);
+        assert_eq!(of(&standing_of(true, "probing", 0)), Standing::RemoteAway);
+        assert_eq!(of(&standing_of(false, "open", 3)), Standing::NotRunning);
+        assert_eq!(of(&Report { worker: None, ..standing_of(true, "closed", 0) }), Standing::NotRunning);
+        assert_eq!(Standing::of(&standing_of(true, "closed", 0), false), Standing::NoRemote);
+    }
 }

@@ -14,6 +14,7 @@ pub(crate) mod runtime;
 pub(crate) mod size;
 pub(crate) mod store_url;
 pub(crate) mod temporal;
+pub(crate) mod web;
 pub(crate) mod webhooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -75,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) temporal: temporal::Temporal,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
+    /// How the API and the page behave.
+    pub(crate) web: stargate_web::Options,
     pub(crate) namespace: String,
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
@@ -125,6 +128,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let api_listen =
         layers.pick(&catalogue::API_LISTEN, flags.listen, &file.api.listen, same, default_listen)?;
     let max_depth = layers.find(&catalogue::MAX_DEPTH, None, &file.api.max_depth, same)?;
+    let web = web::web(&mut layers, &file)?;
     let namespace = layers.pick(&catalogue::NAMESPACE, None, &file.metrics.namespace, same, String::new())?;
     let file_format = parsed(&file.log.format, source.as_ref(), "log.format", catalogue::read_log_format)?;
     let log_format = layers.pick(&catalogue::LOG_FORMAT, flags.log, &file_format, same, LogFormat::Human)?;
@@ -163,6 +167,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         temporal,
         api_listen,
         max_depth,
+        web,
         namespace,
         log_format,
         log_filter,

@@ -1,9 +1,11 @@
 //! Directives on the queue: a run is a job, and each page a checkpoint.
 
+pub(crate) mod director;
 pub(crate) mod lag;
 pub(crate) mod schedules;
 mod signal_at;
 pub(crate) mod sources;
+pub(crate) mod steer;
 pub(crate) mod view;
 
 use std::path::PathBuf;
@@ -24,7 +26,6 @@ use stargate_queue::job::ATTEMPTS_MAX;
 use stargate_queue::kind::Detail;
 use stargate_queue::{JobId, NewJob, Profile, State};
 
-use self::view::RunView;
 use crate::config::Settings;
 use crate::config::directives::{Destination, Engine, OutboxPlan, limit_key};
 use crate::failure::{Failure as Failed, Result, chain};
@@ -258,7 +259,7 @@ impl Handler for Runner {
         let asked = context.clone();
         let is_cancel = move || asked.is_cancelled();
         match steps::execute(assignment, context.stopping(), &is_cancel).await {
-            Ended::Finished(run) => Ok(serde_json::value::to_raw_value(&RunView::from(&*run)).ok()),
+            Ended::Finished(run) => Ok(serde_json::value::to_raw_value(&view::run(&run)).ok()),
             other => Err(wait_or_fail(other)),
         }
     }

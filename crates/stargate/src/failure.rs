@@ -232,6 +232,21 @@ impl From<stargate_git::Error> for Failure {
     }
 }
 
+impl From<Failure> for stargate_web::Refusal {
+    fn from(failure: Failure) -> Self {
+        use stargate_web::Why;
+        let why = match failure.exit {
+            Exit::NotFound => Why::Missing,
+            Exit::Conflict | Exit::Refused => Why::Conflict,
+            Exit::Input if failure.code == "INVALID" => Why::Invalid,
+            Exit::Failed if failure.code == "INTERNAL" => Why::Failed,
+            Exit::Usage => Why::Failed,
+            _ => Why::Unavailable,
+        };
+        Self::new(why, failure.code, failure.message)
+    }
+}
+
 /// What miette draws.
 #[derive(Debug)]
 struct Snippet<'a>(&'a Failure);

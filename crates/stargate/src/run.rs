@@ -20,7 +20,7 @@ use crate::remote::Remote;
 
 /// What every command is given.
 pub(crate) struct App {
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) out: Output,
     /// The node that does the work; absent: the command does it, in the store of this configuration.
     pub(crate) remote: Option<Arc<Node>>,
@@ -133,7 +133,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
     };
     let settings = config::load(global.flags(&command), &Environment::of_process())?;
     crate::log::install(&settings, global.verbose, !stays)?;
-    let app = App { settings, out, remote };
+    let app = App { settings: Arc::new(settings), out, remote };
     match command {
         Command::Up(_) => cmd::serve::up(&app).await,
         Command::Worker(_) => cmd::serve::worker(&app).await,

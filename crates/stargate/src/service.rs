@@ -25,9 +25,11 @@ use crate::assemble::{self, Migrate, Planned};
 use crate::candidate::Candidate;
 use crate::config::directives::Engine;
 use crate::config::{self, Settings};
+use crate::directing::director::Director;
 use crate::directing::{self, Runner};
 use crate::failure::{Exit, Failure, Result, chain};
 use crate::mirroring::Places;
+use crate::mirroring::shown::Shown;
 use crate::mirroring::supervise::{self, Mirrors};
 use crate::recording::Recorder;
 use crate::vitals::{Leading, Vitals};
@@ -85,7 +87,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts everything; when this returns, jobs are taken and HTTP answers.
-    pub(crate) async fn start(settings: &Settings, role: Role, stop: CancellationToken) -> Result<Self> {
+    pub(crate) async fn start(settings: &Arc<Settings>, role: Role, stop: CancellationToken) -> Result<Self> {
         let listen = if role == Role::Worker { settings.worker.listen } else { settings.api_listen };
         if role != Role::Worker {
             config::leader::check_campaign(settings)?;
@@ -119,7 +121,8 @@ impl Service {
             Role::Worker => None,
             Role::Everything | Role::Api => gateway::repositories_if_possible(settings)?,
         };
-        let authority = Arc::new(Authority::new(stores.tokens, policy, service.tasks.clone()));
+        let authority = Arc::new(Authority::new(Arc::clone(&stores.tokens), policy, service.tasks.clone()));
+        let shown = Shown::new(settings, &service.mirrors, &stores.pushes, repositories.clone());
         let git = service.start_git(settings, repositories, &authority).await?;
         let recorder = Recorder::new(settings, Arc::clone(&stores.pushes))?;
         let pool = match role {
@@ -149,7 +152,11 @@ impl Service {
             lock: settings.leader.backend.name().as_str(),
             forward,
             authority: Some(authority),
-            mirrors: Some(Arc::new(service.mirrors.clone())),
+            mirrors: Some(Arc::new(shown)),
+            audit: Some(Arc::clone(&stores.audit)),
+            directing: Some(Arc::new(Director::new(settings, &stores.directives, &service.tasks))),
+            pressure: Some(assemble::pool_config(&settings.worker).pressure),
+            options: settings.web.clone(),
         };
         service.tasks.spawn(metrics.run(service.closing.clone()));
         service.start_gauges(&stores.directives);

@@ -96,8 +96,8 @@ fn passed_on() -> OpenApiRouter<Shared> {
         .routes(routes!(operate::show_stats))
         .merge(plans_and_directives())
         .routes(routes!(mirror::verify))
-        .routes(routes!(mirror::requeue))
-        .routes(routes!(mirror::purge))
+        .routes(routes!(mirror::letters::requeue))
+        .routes(routes!(mirror::letters::purge))
         .routes(routes!(audit::list))
 }
 
@@ -127,8 +127,8 @@ fn of_this_node() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(mirror::show))
         .routes(routes!(mirror::show_one))
-        .routes(routes!(mirror::letters))
-        .routes(routes!(mirror::letter))
+        .routes(routes!(mirror::letters::letters))
+        .routes(routes!(mirror::letters::letter))
         .routes(routes!(mirror::repos))
         .routes(routes!(leader::show))
         .routes(routes!(leader::step_down))

@@ -6,6 +6,7 @@ mod ingest;
 mod push;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -105,7 +106,7 @@ impl Demo {
         let tasks = Tasks::new();
         let stop = signals::stop_token(&tasks)?;
         let endpoint = endpoint::start(&tasks).await?;
-        let settings = prepare(home.path(), endpoint.address)?;
+        let settings = Arc::new(prepare(home.path(), endpoint.address)?);
         ingest::prepare(home.path(), &tasks).await?;
         if global.verbose > 0 {
             crate::log::install(&settings, global.verbose - 1, false)?;

@@ -114,11 +114,12 @@ fn if_there<T>(out: Output, answer: Result<T>) -> Option<T> {
 }
 
 /// What was found, or why not, as a command fails.
-fn found<T>(found: Result<T, Trouble>) -> Result<T> {
+pub(crate) fn found<T>(found: Result<T, Trouble>) -> Result<T> {
     found.map_err(failed)
 }
 
-fn failed(trouble: Trouble) -> Failure {
+/// Why a run or its directive cannot go on, as a command fails.
+pub(crate) fn failed(trouble: Trouble) -> Failure {
     let exit = match (trouble.code.as_str(), trouble.class) {
         ("DIRECTIVE_MISSING", _) => Exit::NotFound,
         (_, ErrorClass::Conflict) => Exit::Conflict,

@@ -1,19 +1,17 @@
 //! `stargate repo …`: the repositories that are served and mirrored.
 
-use std::collections::BTreeMap;
-
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 use stargate_gateway::{Error, RepoName, Repositories};
 use stargate_git::{RefName, RefPattern, RepoDir};
-use stargate_repo::store::PAGE_MAX;
 use stargate_repo::{Repo, RepoSpec, SharedPushes};
 
 use crate::config::size;
 use crate::failure::{Failure, Result};
 use crate::gateway;
 use crate::hooks::default_branch;
+use crate::mirroring::shown;
 use crate::output;
 use crate::run::App;
 
@@ -138,12 +136,9 @@ async fn unanswered(
 }
 
 async fn list(app: &App, repositories: &Repositories) -> Result<()> {
-    let names = repositories.list().map_err(|error| gateway::failure(&error))?;
     let stores = app.stores().await?;
     let now = stores.jobs.now().await?;
-    let mut rows = rows(&stores.pushes).await?;
-    let known: Vec<(RepoName, Option<Repo>)> =
-        names.into_iter().map(|name| (name.clone(), rows.remove(name.as_str()))).collect();
+    let known = shown::known(repositories, &stores.pushes).await?;
     if app.out.json {
         let views: Vec<RepoView<'_>> =
             known.iter().map(|(name, repo)| view(name, repo.as_ref(), repositories)).collect();
@@ -167,19 +162,6 @@ async fn list(app: &App, repositories: &Repositories) -> Result<()> {
     }
     app.out.table(&table, "no repositories; 'stargate repo create NAME' makes one");
     Ok(())
-}
-
-/// What the store knows, by name. What it does not know has not been pushed to yet.
-async fn rows(pushes: &SharedPushes) -> Result<BTreeMap<String, Repo>> {
-    let mut rows: BTreeMap<String, Repo> = BTreeMap::new();
-    loop {
-        let page = pushes.repos(rows.keys().next_back().map(String::as_str), PAGE_MAX).await?;
-        let is_last = page.len() < PAGE_MAX as usize;
-        rows.extend(page.into_iter().map(|repo| (repo.name.clone(), repo)));
-        if is_last {
-            return Ok(rows);
-        }
-    }
 }
 
 fn view<'a>(name: &'a RepoName, repo: Option<&'a Repo>, repositories: &Repositories) -> RepoView<'a> {

@@ -6,6 +6,7 @@ pub(super) mod leader;
 pub(super) mod mirror;
 pub(super) mod runtime;
 pub(super) mod temporal;
+pub(super) mod web;
 pub(super) mod webhooks;
 
 use std::net::SocketAddr;
@@ -40,6 +41,10 @@ pub(crate) fn described() -> Vec<Described> {
         WORKER_LISTEN.described(),
         API_LISTEN.described(),
         MAX_DEPTH.described(),
+        web::READ_ONLY.described(),
+        web::RATE_LIMIT.described(),
+        web::BASE_PATH.described(),
+        web::REDACT.described(),
         NAMESPACE.described(),
         LOG_FORMAT.described(),
         LOG_FILTER.described(),

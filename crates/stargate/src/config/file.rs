@@ -44,6 +44,7 @@ pub(crate) struct File {
     pub(crate) listen_dsn: Given<String>,
     pub(crate) worker: Worker,
     pub(crate) api: Api,
+    pub(crate) web: Web,
     pub(crate) metrics: Metrics,
     pub(crate) log: Log,
     pub(crate) artifacts: Artifacts,
@@ -87,6 +88,16 @@ pub(crate) struct Worker {
 pub(crate) struct Api {
     pub(crate) listen: Given<SocketAddr>,
     pub(crate) max_depth: Given<u64>,
+    pub(crate) read_only: Given<bool>,
+    pub(crate) rate_limit: Given<String>,
+}
+
+/// `[web]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Web {
+    pub(crate) base_path: Given<String>,
+    pub(crate) redact: Given<Vec<String>>,
 }
 
 /// `[metrics]`

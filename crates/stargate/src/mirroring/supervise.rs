@@ -6,7 +6,6 @@
 //! of an earlier term does not let go of, because it was stopped (SIGSTOP), is taken over after a while.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +13,9 @@ use stargate_base::clock::Moment;
 use stargate_git::RepoDir;
 use stargate_leader::{Guard, Leadership};
 use stargate_mirror::journal::trim_unread;
+use stargate_mirror::report::WorkerState;
 use stargate_mirror::{DeadLetters, Error, Handle, Round, Watch, Worker};
+use stargate_web::MirrorPlace;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +41,7 @@ pub(crate) struct Mirrors(Arc<Mutex<BTreeMap<String, Running>>>);
 #[derive(Debug)]
 struct Running {
     handle: Handle,
-    path: PathBuf,
+    place: MirrorPlace,
 }
 
 impl Mirrors {
@@ -54,20 +55,26 @@ impl Mirrors {
         format!("{} mirrored, {waiting} entries waiting, {away} remotes away", states.len())
     }
 
-    fn enter(&self, name: &str, handle: Handle, repo: &RepoDir) {
-        let running = Running { handle, path: repo.path().to_owned() };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), running);
+    /// The repositories that are mirrored now.
+    pub(crate) fn running(&self) -> Vec<MirrorPlace> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        running.values().map(|running| running.place.clone()).collect()
+    }
+
+    /// What the workers say about themselves.
+    pub(crate) fn states(&self) -> Vec<(String, WorkerState)> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        running.iter().map(|(name, running)| (name.clone(), running.handle.state())).collect()
+    }
+
+    fn enter(&self, handle: Handle, place: MirrorPlace) {
+        let name = place.repo.clone();
+        let running = Running { handle, place };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, running);
     }
 
     fn leave(&self, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-    }
-}
-
-impl stargate_web::Mirrors for Mirrors {
-    fn running(&self) -> Vec<(String, PathBuf)> {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        running.iter().map(|(name, running)| (name.clone(), running.path.clone())).collect()
     }
 }
 
@@ -223,7 +230,7 @@ impl<'a> Term<'a> {
     async fn start(&mut self, target: &Target, changed: Option<SystemTime>, all: usize) -> Result<()> {
         let mut worker = self.open(target, all).await?;
         let stop = self.stopping.child_token();
-        self.mirrors.enter(&target.name, worker.handle(), &target.repo);
+        self.mirrors.enter(worker.handle(), target.place());
         let watched =
             self.watch.as_ref().map(|watch| watch.add(target.repo.path(), worker.handle())).transpose();
         let watched = watched.map_err(|error| self.unwatched(&error)).ok();
@@ -375,7 +382,7 @@ fn changed(repo: &RepoDir) -> Option<SystemTime> {
 }
 
 /// After a failed sync nobody knows what is on disk: this process must not go on with what it believes.
-fn end_if_unsafe(name: &str, error: &Error) {
+pub(super) fn end_if_unsafe(name: &str, error: &Error) {
     tracing::error!(repo = name, error = chain(error), "mirroring ended");
     if error.is_fail_stop() {
         tracing::error!("this process ends: a disk does not keep what was written");

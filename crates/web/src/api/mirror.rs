@@ -1,6 +1,6 @@
 //! How the mirrors of this node stand, and what they gave up. Only the leader mirrors; elsewhere none runs.
 
-mod letters;
+pub(crate) mod letters;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +9,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Json;
 use axum::extract::{Path, State};
-pub(crate) use letters::{
-    __path_letter, __path_letters, __path_purge, __path_requeue, LetterParams, find_letter, letter, letters,
-    list, purge, purge_letters, requeue, requeue_letters,
-};
 use stargate_access::Role;
 use stargate_mirror::Report;
 use stargate_mirror::report::WorkerState;
@@ -61,6 +57,10 @@ pub trait Mirrors: std::fmt::Debug + Send + Sync + 'static {
 
     /// How long dead letters are kept.
     fn retention(&self) -> Duration;
+
+    /// Told of an error with the files of a repository: after a failed sync nobody knows what is on disk, and the process
+    /// must not go on.
+    fn distrust(&self, repo: &str, error: &stargate_mirror::Error);
 }
 
 #[utoipa::path(get, path = "/mirror", tag = "mirror", summary = "The mirrors that run on this node, and how far they are behind",

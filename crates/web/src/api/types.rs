@@ -11,7 +11,6 @@ pub mod plans;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use stargate_queue::event;
 use stargate_queue::explain;

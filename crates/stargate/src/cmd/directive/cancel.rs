@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use stargate_directive::steps;
-use stargate_directive::{End, Outcome, Run, RunId};
-use stargate_queue::store::Cancelled;
-use stargate_queue::{Error, JobId};
+use stargate_directive::{Run, RunId};
+use stargate_queue::Error;
 
 use super::EngineChoice;
 use crate::assemble::Stores;
 use crate::config::directives::Engine;
-use crate::directing::view::RunView;
+use crate::directing::{steer, view};
 use crate::failure::{Exit, Failure, Result};
 use crate::output;
 use crate::run::App;
@@ -54,18 +52,10 @@ impl Cancel {
             )
             .help(format!("'stargate directive show {}' lists those that ended", self.name)));
         };
-        stores.directives.run_cancel(&run.id).await?;
-        let is_executed = match is_temporal(&run.engine) {
-            true => temporal::cancel(&app.settings, &self.name).await?,
-            false => is_executed(&stores, &run).await?,
-        };
-        if !is_executed {
-            let end = End { outcome: Outcome::Cancelled, error: None };
-            steps::end_abandoned(&stores.directives, &run, end).await?;
-        }
+        steer::ask_to_end(&app.settings, stores.jobs.as_ref(), &stores.directives, &run).await?;
         let run = ended(&stores, &run.id).await?;
         match app.out.json {
-            true => app.out.json(&RunView::from(&run)),
+            true => app.out.json(&view::run(&run)),
             false => {
                 let outcome = run.outcome.map_or("goes on", |outcome| outcome.as_str());
                 app.out.line(format!(
@@ -77,17 +67,6 @@ impl Cancel {
             }
         }
         Ok(())
-    }
-}
-
-/// Asks the job of a run to end; false if nobody executes it now.
-async fn is_executed(stores: &Stores, run: &Run) -> Result<bool> {
-    // What is no job is a command that tries quarantined records again, and may be gone.
-    let Ok(job) = run.id.0.parse::<JobId>() else { return Ok(false) };
-    match stores.jobs.cancel(job).await {
-        Ok(Cancelled::Requested) => Ok(true),
-        Ok(Cancelled::Ended) | Err(Error::NotFound { .. } | Error::WrongState { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use clap::Args;
 use comfy_table::{Cell, Color};
-use serde::Serialize;
-use stargate_directive::file::{self, Directive, Problem};
+use stargate_web::api::types::directives::Directive;
 
 use super::EngineChoice;
-use crate::config::directives::{Directives, Engine};
-use crate::failure::{Failure, Result};
+use crate::config::directives::Engine;
+use crate::directing::director;
+use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::run::App;
-use crate::temporal::{self, WorkflowView};
+use crate::temporal;
 
 /// `directive list`
 #[derive(Debug, Args)]
@@ -22,53 +22,17 @@ pub(crate) struct List {
     pub(super) engine: EngineChoice,
 }
 
-/// The stable fields of `--json`. Of a file that is wrong only its name, its path and its first problem are known.
-#[derive(Debug, Default, Serialize)]
-struct DirectiveView {
-    name: String,
-    queue: Option<String>,
-    tenant: Option<String>,
-    project: Option<String>,
-    source: Option<&'static str>,
-    schedule: Option<String>,
-    time_zone: Option<String>,
-    table: Option<String>,
-    outbox: Option<String>,
-    delivered_to: Option<String>,
-    path: String,
-    problem: Option<String>,
-    /// Its newest workflow; only with the engine temporal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workflow: Option<WorkflowView>,
-}
-
 /// Lists them in the order of their names.
 pub(super) async fn run(app: &App) -> Result<()> {
     let settings = &app.settings.directives;
     let dir = &settings.dir;
-    let files = match file::files(dir) {
-        Ok(files) => files,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => {
-            return Err(Failure::io(format!("cannot read the directory {}", dir.display()), &error));
-        }
-    };
-    let mut workflows = match settings.engine {
+    let workflows = match settings.engine {
         Engine::Embedded => BTreeMap::new(),
         Engine::Temporal => {
             super::if_there(app.out, temporal::states(&app.settings).await).unwrap_or_default()
         }
     };
-    let mut views: Vec<DirectiveView> = files
-        .iter()
-        .map(|path| match file::read(path, &settings.queues) {
-            Ok(directive) => view(directive, settings),
-            Err(problems) => wrong(path, &problems),
-        })
-        .collect();
-    for view in &mut views {
-        view.workflow = workflows.remove(&view.name);
-    }
+    let views = director::list(&app.settings, workflows)?;
     match app.out.json {
         true => app.out.json(&views),
         false => print(&views, dir, settings.engine, app.out),
@@ -76,39 +40,7 @@ pub(super) async fn run(app: &App) -> Result<()> {
     Ok(())
 }
 
-fn view(directive: Directive, settings: &Directives) -> DirectiveView {
-    let topic = directive.sink.outbox;
-    let plan = settings.outbox.iter().find(|plan| Some(&plan.topic) == topic.as_ref());
-    let (schedule, time_zone) =
-        directive.schedule.map(|schedule| (schedule.cron, schedule.time_zone)).unzip();
-    DirectiveView {
-        name: directive.name,
-        queue: Some(directive.queue),
-        tenant: Some(directive.tenant),
-        project: Some(directive.project),
-        source: Some(directive.source.kind()),
-        schedule,
-        time_zone,
-        table: Some(directive.sink.table.name),
-        delivered_to: plan.map(|plan| plan.to.to_string()),
-        outbox: topic,
-        path: directive.path.display().to_string(),
-        problem: None,
-        workflow: None,
-    }
-}
-
-fn wrong(path: &Path, problems: &[Problem]) -> DirectiveView {
-    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    DirectiveView {
-        name,
-        path: path.display().to_string(),
-        problem: problems.first().map(ToString::to_string),
-        ..DirectiveView::default()
-    }
-}
-
-fn print(views: &[DirectiveView], dir: &Path, engine: Engine, out: Output) {
+fn print(views: &[Directive], dir: &Path, engine: Engine, out: Output) {
     let mut columns = vec!["directive", "queue", "tenant/project", "source", "schedule", "table", "outbox"];
     if engine == Engine::Temporal {
         columns.push("workflow");
@@ -121,7 +53,7 @@ fn print(views: &[DirectiveView], dir: &Path, engine: Engine, out: Output) {
             (Some(cron), Some(zone)) if zone != "UTC" => Cell::new(format!("{cron} ({zone})")),
             (schedule, _) => text(schedule),
         };
-        let source = Cell::new(view.source.unwrap_or("-"));
+        let source = Cell::new(view.source.as_deref().unwrap_or("-"));
         let name = Cell::new(&view.name).fg(Color::Cyan);
         let mut row = vec![
             name,
@@ -133,7 +65,7 @@ fn print(views: &[DirectiveView], dir: &Path, engine: Engine, out: Output) {
             text(&view.outbox),
         ];
         if engine == Engine::Temporal {
-            row.push(Cell::new(view.workflow.as_ref().map_or("-", |workflow| workflow.status)));
+            row.push(Cell::new(view.workflow.as_ref().map_or("-", |workflow| workflow.status.as_str())));
         }
         table.add_row(row);
     }

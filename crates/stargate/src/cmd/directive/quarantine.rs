@@ -1,18 +1,11 @@
 //! `stargate directive quarantine …`: records that could not become items.
 
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::value::RawValue;
 use stargate_base::Tasks;
 use stargate_directive::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
-use stargate_directive::store::PAGE_MAX;
-use stargate_directive::{Directives, RunId, steps};
 
-use super::{failed, found};
-use crate::config::directives::Engine;
-use crate::directing::Runner;
-use crate::failure::{Exit, Failure, Result};
+use crate::directing::{steer, view};
+use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::run::App;
 
@@ -72,22 +65,6 @@ pub(crate) struct Retry {
     ids: Vec<i64>,
 }
 
-#[derive(Serialize)]
-struct QuarantinedView<'a> {
-    id: i64,
-    directive: &'a str,
-    tenant_id: &'a str,
-    project_id: &'a str,
-    run_id: &'a str,
-    entity_id: Option<&'a str>,
-    cause: &'a str,
-    reason: &'a str,
-    seen: u64,
-    record: &'a RawValue,
-    created_at: Timestamp,
-    resolved_at: Option<Timestamp>,
-}
-
 impl QuarantineCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
@@ -111,7 +88,7 @@ impl List {
         };
         let records = stores.directives.quarantine(filter).await?;
         if app.out.json {
-            app.out.json(&records.iter().map(view).collect::<Vec<_>>());
+            app.out.json(&records.into_iter().map(view::record).collect::<Vec<_>>());
             return Ok(());
         }
         let now = stores.jobs.now().await?;
@@ -135,9 +112,9 @@ impl List {
 impl Named {
     async fn show(&self, app: &App) -> Result<()> {
         let stores = app.stores().await?;
-        let record = one(stores.directives.as_ref(), self.id).await?;
+        let record = steer::record(stores.directives.as_ref(), self.id).await?;
         if app.out.json {
-            app.out.json(&view(&record));
+            app.out.json(&view::record(record));
             return Ok(());
         }
         print(&record, app.out);
@@ -146,10 +123,7 @@ impl Named {
 
     async fn resolve(&self, app: &App) -> Result<()> {
         let stores = app.stores().await?;
-        let is_new = stores.directives.quarantine_resolve(QuarantineId(self.id)).await?;
-        if !is_new {
-            one(stores.directives.as_ref(), self.id).await?;
-        }
+        steer::resolve(stores.directives.as_ref(), self.id).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "id": self.id, "resolved": true })),
             false => app.out.line(format!("record {} is marked as dealt with", self.id)),
@@ -162,15 +136,8 @@ impl Retry {
     async fn run(&self, app: &App) -> Result<()> {
         let stores = app.stores().await?;
         let tasks = Tasks::new();
-        let runner = Runner::new(&app.settings, &stores.directives, &tasks);
-        let directive = found(runner.catalogue.find(&self.name))?;
-        let run = RunId(format!("quarantine-{}", ulid::Ulid::generate()));
-        let assignment = found(runner.assignment(directive, run, Engine::Embedded, 1))?;
-        for id in &self.ids {
-            one(stores.directives.as_ref(), *id).await?;
-        }
-        let only: Vec<QuarantineId> = self.ids.iter().copied().map(QuarantineId).collect();
-        let retried = steps::retry_quarantined(assignment, &only).await.map_err(failed)?;
+        let retried =
+            steer::retry_records(&app.settings, &stores.directives, &tasks, &self.name, &self.ids).await?;
         tasks.join().await;
         match app.out.json {
             true => app.out.json(
@@ -184,17 +151,6 @@ impl Retry {
         }
         Ok(())
     }
-}
-
-/// The record of a number.
-async fn one(store: &dyn Directives, id: i64) -> Result<Quarantined> {
-    let before = Some(QuarantineId(id.saturating_add(1)));
-    let filter = QuarantineFilter { directive: None, resolved: true, before, limit: 1 };
-    let found = store.quarantine(filter).await?.into_iter().find(|record| record.id.0 == id);
-    found.ok_or_else(|| {
-        Failure::new(Exit::NotFound, "NOT_FOUND", format!("no quarantined record {id}"))
-            .help("'stargate directive quarantine list --all' shows what there is")
-    })
 }
 
 fn print(record: &Quarantined, out: Output) {
@@ -215,33 +171,9 @@ fn print(record: &Quarantined, out: Output) {
     out.line(pretty.unwrap_or_else(|_| record.record.get().to_owned()));
 }
 
-fn view(record: &Quarantined) -> QuarantinedView<'_> {
-    QuarantinedView {
-        id: record.id.0,
-        directive: &record.directive,
-        tenant_id: &record.tenant,
-        project_id: &record.project,
-        run_id: &record.run.0,
-        entity_id: record.entity_id.as_deref(),
-        cause: &record.cause,
-        reason: &record.reason,
-        seen: record.seen,
-        record: &record.record,
-        created_at: record.created_at,
-        resolved_at: record.resolved_at,
-    }
-}
-
 fn cut(text: &str) -> String {
     match text.char_indices().nth(REASON_SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
-}
-
-/// How many records of a directive wait for somebody; counted up to a page.
-pub(super) async fn waiting(store: &dyn Directives, name: &str) -> Result<usize> {
-    let directive = Some(name.to_owned());
-    let filter = QuarantineFilter { directive, resolved: false, before: None, limit: PAGE_MAX };
-    Ok(store.quarantine(filter).await?.len())
 }

@@ -18,8 +18,7 @@ use super::screen::Screen;
 use crate::assemble::{self, Migrate, Stores};
 use crate::config::directives::Engine;
 use crate::config::interval;
-use crate::directing::view::RunView;
-use crate::directing::{self, Catalogue, Runner};
+use crate::directing::{self, Catalogue, Runner, steer, view};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
@@ -77,16 +76,7 @@ impl Run {
 
     /// Has a run begun, unless one goes on.
     async fn begin(&self, app: &App, stores: &Stores, directive: &Directive) -> Result<()> {
-        let (run, existing) = match app.settings.directives.engine {
-            Engine::Embedded => {
-                stores.jobs.kinds_register(assemble::specs(&app.settings)?).await?;
-                let accepted = stores.jobs.enqueue(vec![directing::job(directive)?]).await?;
-                let accepted = accepted.first().copied();
-                let accepted = accepted.ok_or_else(|| Failure::input("the store did not answer the job"))?;
-                (accepted.id.to_string(), accepted.existing)
-            }
-            Engine::Temporal => temporal::begin(&app.settings, directive).await?,
-        };
+        let (run, existing) = steer::begin(&app.settings, stores.jobs.as_ref(), directive).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "run_id": run, "existing": existing })),
             false => app.out.line(run),
@@ -231,7 +221,7 @@ impl Here {
 /// The summary, and an exit code that says how it went.
 fn tell(out: Output, run: &DirectiveRun) -> Result<()> {
     match out.json {
-        true => out.json(&RunView::from(run)),
+        true => out.json(&view::run(run)),
         false => out.line(in_words(run)),
     }
     match run.outcome {

@@ -7,10 +7,9 @@ use stargate_directive::file::Directive;
 use stargate_directive::kv::Keys;
 use stargate_directive::{Cursor, Outcome, Run};
 
-use super::{EngineChoice, found, quarantine};
+use super::{EngineChoice, found};
 use crate::config::directives::Engine;
-use crate::directing::Catalogue;
-use crate::directing::view::RunView;
+use crate::directing::{Catalogue, director, steer};
 use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::run::App;
@@ -35,11 +34,6 @@ impl Show {
         let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
         let stores = app.stores().await?;
         let store = stores.directives.as_ref();
-        let runs = store.runs(Some(&self.name), None, self.runs).await?;
-        let cursor = store.kv_get(&keys.cursor).await?;
-        let partial = store.kv_get(&keys.partial).await?;
-        let quarantined = quarantine::waiting(store, &self.name).await?;
-        let now = stores.jobs.now().await?;
         let workflow = match app.settings.directives.engine {
             Engine::Embedded => None,
             Engine::Temporal => {
@@ -47,24 +41,14 @@ impl Show {
             }
         };
         if app.out.json {
-            app.out.json(&serde_json::json!({
-                "name": directive.name,
-                "queue": directive.queue,
-                "tenant_id": directive.tenant,
-                "project_id": directive.project,
-                "source": directive.source.kind(),
-                "table": directive.sink.table.name,
-                "outbox": directive.sink.outbox,
-                "cursor": cursor.as_ref().map(|entry| &*entry.value),
-                "cursor_version": cursor.as_ref().map(|entry| entry.version),
-                "cursor_updated_at": cursor.as_ref().map(|entry| entry.updated_at),
-                "partial": partial.as_ref().map(|entry| &*entry.value),
-                "quarantined": quarantined,
-                "workflow": workflow,
-                "runs": runs.iter().map(RunView::from).collect::<Vec<_>>(),
-            }));
+            app.out.json(&director::detail(&stores.directives, directive, self.runs, workflow).await?);
             return Ok(());
         }
+        let runs = store.runs(Some(&self.name), None, self.runs).await?;
+        let cursor = store.kv_get(&keys.cursor).await?;
+        let partial = store.kv_get(&keys.partial).await?;
+        let quarantined = steer::waiting(store, &self.name).await?;
+        let now = stores.jobs.now().await?;
         head(&directive, app.out);
         match cursor
             .as_ref()

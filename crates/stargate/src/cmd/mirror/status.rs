@@ -8,6 +8,7 @@ use comfy_table::{Cell, Color};
 use serde::Serialize;
 use stargate_git::RemoteName;
 use stargate_mirror::Report;
+use stargate_mirror::report::Standing;
 
 use crate::failure::Result;
 use crate::mirroring::{Places, Target};
@@ -39,50 +40,22 @@ struct View {
     report: Report,
 }
 
-/// The same in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Standing {
-    /// Nothing waits.
-    CaughtUp,
-    /// Something waits and is being pushed.
-    CatchingUp,
-    /// The remote does not answer, or does not let us in.
-    RemoteAway,
-    /// Nobody works: what comes in waits.
-    NotRunning,
-    /// The repository has no such remote.
-    NoRemote,
+/// The same in words.
+fn words(standing: Standing) -> &'static str {
+    match standing {
+        Standing::CaughtUp => "caught up",
+        Standing::CatchingUp => "catching up",
+        Standing::RemoteAway => "remote away",
+        Standing::NotRunning => "not running",
+        Standing::NoRemote => "no remote",
+    }
 }
 
-impl Standing {
-    fn of(report: &Report, has_remote: bool) -> Self {
-        match &report.worker {
-            _ if !has_remote => Self::NoRemote,
-            Some(worker) if !worker.running => Self::NotRunning,
-            None => Self::NotRunning,
-            Some(worker) if worker.breaker != "closed" => Self::RemoteAway,
-            Some(_) if report.backlog > 0 => Self::CatchingUp,
-            Some(_) => Self::CaughtUp,
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::CaughtUp => "caught up",
-            Self::CatchingUp => "catching up",
-            Self::RemoteAway => "remote away",
-            Self::NotRunning => "not running",
-            Self::NoRemote => "no remote",
-        }
-    }
-
-    fn colour(self) -> Color {
-        match self {
-            Self::CaughtUp => Color::Green,
-            Self::CatchingUp | Self::NoRemote => Color::Yellow,
-            Self::RemoteAway | Self::NotRunning => Color::Red,
-        }
+fn colour(standing: Standing) -> Color {
+    match standing {
+        Standing::CaughtUp => Color::Green,
+        Standing::CatchingUp | Standing::NoRemote => Color::Yellow,
+        Standing::RemoteAway | Standing::NotRunning => Color::Red,
     }
 }
 
@@ -96,7 +69,7 @@ impl View {
 
     /// How it stands, and why or for how long.
     fn headline(&self) -> String {
-        let words = self.standing.words();
+        let words = words(self.standing);
         let worker = self.report.worker.as_ref();
         match self.standing {
             // Before the first push that counts as an answer: what was said when the remote was asked for its refs.
@@ -231,7 +204,7 @@ fn print_all(app: &App, views: &[View]) {
             report.oldest_pending_at.map_or_else(|| "-".to_owned(), |_| short(seconds(report.lag_seconds)));
         table.add_row(vec![
             Cell::new(&view.repo),
-            Cell::new(view.standing.words()).fg(view.standing.colour()),
+            Cell::new(words(view.standing)).fg(colour(view.standing)),
             Cell::new(format!("{about}{}", grouped(report.backlog))),
             Cell::new(lag),
             Cell::new(report.dead_letters),
@@ -248,40 +221,4 @@ fn print_all(app: &App, views: &[View]) {
 
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use stargate_mirror::report::WorkerState;
-
-    use super::*;
-
-    fn report(running: bool, breaker: &str, backlog: u64) -> Report {
-        let worker = WorkerState { running, breaker: breaker.to_owned(), ..WorkerState::default() };
-        Report {
-            worker: Some(worker),
-            backlog,
-            backlog_is_exact: true,
-            oldest_pending_at: None,
-            lag_seconds: 0.0,
-            dead_letters: 0,
-            checkpoint: None,
-            last_mirrored: None,
-            speed: None,
-            caught_up_in_seconds: None,
-            refs: Vec::new(),
-            refs_are_all: true,
-        }
-    }
-
-    #[test]
-    fn the_standing_names_what_an_operator_has_to_do_first() {
-        let of = |report: &Report| Standing::of(report, true);
-        assert_eq!(of(&report(true, "closed", 0)), Standing::CaughtUp);
-        assert_eq!(of(&report(true, "closed", 3)), Standing::CatchingUp);
-        assert_eq!(of(&report(true, "probing", 0)), Standing::RemoteAway);
-        assert_eq!(of(&report(false, "open", 3)), Standing::NotRunning);
-        assert_eq!(of(&Report { worker: None, ..report(true, "closed", 0) }), Standing::NotRunning);
-        assert_eq!(Standing::of(&report(true, "closed", 0), false), Standing::NoRemote);
-    }
 }

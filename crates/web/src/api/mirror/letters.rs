@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -12,11 +13,11 @@ use stargate_mirror::dead_letter::{DeadLetter, RETENTION_MIN, Requeue, State as 
 use stargate_mirror::{DeadLetters, Journal};
 use utoipa::IntoParams;
 
-use super::{MirrorPlace, cut, mirrors, on_thread, place, running};
+use super::{MirrorPlace, Mirrors, cut, mirrors, on_thread, place, running};
 use crate::api::JOB_BYTES_MAX;
 use crate::api::types::mirror as types;
 use crate::app::Shared;
-use crate::caller::{Actor, Change};
+use crate::caller::{Actor, Caller, Change};
 use crate::error::{Problem, Result};
 use crate::input::{JsonBody, Params, duration, flag, given, number};
 
@@ -55,13 +56,18 @@ pub(crate) struct LetterParams {
     params(LetterParams), responses((status = 200, body = types::DeadLetters)))]
 pub(crate) async fn letters(
     State(shared): State<Shared>,
+    caller: Caller,
     Params(params): Params<LetterParams>,
 ) -> Result<Json<types::DeadLetters>> {
-    list(&shared, params).await.map(Json)
+    list(&shared, &caller, params).await.map(Json)
 }
 
 /// What mirrors gave up.
-pub(crate) async fn list(shared: &Shared, params: LetterParams) -> Result<types::DeadLetters> {
+pub(crate) async fn list(
+    shared: &Shared,
+    caller: &Caller,
+    params: LetterParams,
+) -> Result<types::DeadLetters> {
     let limit = number("limit", params.limit.as_deref(), 1..=LETTERS_MAX)?.unwrap_or(LETTERS_SHOWN);
     let open_only = match params.state.as_deref() {
         None | Some("" | "open") => true,
@@ -74,7 +80,7 @@ pub(crate) async fn list(shared: &Shared, params: LetterParams) -> Result<types:
         return Err(Problem::invalid("after", "needs repo: each repository has its own"));
     }
     let places = places(shared, repo.as_deref()).await?;
-    on_thread(move || match grouped {
+    let mut found = on_thread(move || match grouped {
         true => {
             let causes = causes(&places)?;
             Ok(types::DeadLetters { dead_letters: Vec::new(), causes: Some(causes), more: false })
@@ -95,7 +101,10 @@ pub(crate) async fn list(shared: &Shared, params: LetterParams) -> Result<types:
             Ok(types::DeadLetters { dead_letters: found, causes: None, more })
         }
     })
-    .await
+    .await?;
+    let sight = caller.sight(shared);
+    found.dead_letters = found.dead_letters.into_iter().map(|letter| letter.seen(sight)).collect();
+    Ok(found)
 }
 
 /// The repository that is named, or all that are mirrored here.
@@ -183,20 +192,22 @@ pub(crate) struct OneLetterParams {
     responses((status = 200, body = types::DeadLetter)))]
 pub(crate) async fn letter(
     State(shared): State<Shared>,
+    caller: Caller,
     Path(id): Path<String>,
     Params(params): Params<OneLetterParams>,
 ) -> Result<Json<types::DeadLetter>> {
-    find_letter(&shared, given(params.repo).as_deref(), id).await.map(Json)
+    find_letter(&shared, &caller, given(params.repo).as_deref(), id).await.map(Json)
 }
 
 /// Everything about one dead letter.
 pub(crate) async fn find_letter(
     shared: &Shared,
+    caller: &Caller,
     repo: Option<&str>,
     id: String,
 ) -> Result<types::DeadLetter> {
     let places = places(shared, repo).await?;
-    on_thread(move || {
+    let found = on_thread(move || {
         for place in places {
             match DeadLetters::open(&place.path)?.show(&id) {
                 Ok(stored) => return Ok(types::DeadLetter::of(&place.repo, stored)),
@@ -205,8 +216,8 @@ pub(crate) async fn find_letter(
             }
         }
         Err(stargate_mirror::Error::NoDeadLetter { id })
-    })
-    .await
+    });
+    Ok(found.await?.seen(caller.sight(shared)))
 }
 
 #[utoipa::path(post, path = "/mirror/dead-letters/requeue", tag = "mirror", summary = "Put dead letters into the journal again",
@@ -240,6 +251,9 @@ pub(crate) async fn requeue_letters(
     let change = Change::new("dead-letter.requeue", Role::Operate, target)
         .with(json!({ "ids": ids.as_ref().map(Vec::len), "reason": &reason, "again": again }));
     let how = if again { Requeue::Again } else { Requeue::Once };
+    let Some(mirrors) = actor.shared().mirrors.clone() else {
+        return Ok(types::LettersRequeued { requeued: Vec::new(), failed: Vec::new(), more: false });
+    };
     let work = on_thread(move || {
         let mut done = types::LettersRequeued { requeued: Vec::new(), failed: Vec::new(), more: false };
         for place in &places {
@@ -248,11 +262,25 @@ pub(crate) async fn requeue_letters(
                 (Some(ids), _) => ids.clone(),
                 (None, reason) => with_reason(&letters, reason.as_deref())?,
             };
-            requeue_all(place, &letters, &chosen, how, &mut done)?;
+            let requeued = requeue_all(place, &letters, &chosen, how, &mut done);
+            distrusted(&*mirrors, place, requeued)?;
         }
         Ok(done)
     });
     actor.carry_out(change, |_| work).await
+}
+
+/// Passes an error on, after who keeps the files was told of it.
+fn distrusted<T>(
+    mirrors: &dyn Mirrors,
+    place: &MirrorPlace,
+    done: stargate_mirror::Result<T>,
+) -> stargate_mirror::Result<T> {
+    done.inspect_err(|error| {
+        if error.is_fail_stop() {
+            mirrors.distrust(&place.repo, error);
+        }
+    })
 }
 
 fn with_reason(letters: &DeadLetters, reason: Option<&str>) -> stargate_mirror::Result<Vec<String>> {
@@ -320,7 +348,11 @@ pub(crate) async fn purge_letters(
     let place = place(actor.shared(), &repo).await?;
     let change = Change::new("dead-letter.purge", Role::Admin, cut(&repo))
         .with(json!({ "older_than_sec": older_than.as_secs() }));
-    let work = on_thread(move || DeadLetters::open(&place.path)?.purge(older_than));
+    let mirrors = Arc::clone(mirrors(actor.shared(), &repo)?);
+    let work = on_thread(move || {
+        let purged = DeadLetters::open(&place.path)?.purge(older_than);
+        distrusted(&*mirrors, &place, purged)
+    });
     let purged = actor.carry_out(change, |_| work).await?;
     Ok(types::LettersPurged { repo, purged })
 }

@@ -13,6 +13,7 @@ use stargate_mirror::verify;
 use utoipa::ToSchema;
 
 use crate::api::mirror::MirrorPlace;
+use crate::redact::Sight;
 
 /// The mirrors of this node.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -283,6 +284,14 @@ impl DeadLetter {
             state: state.to_owned(),
             requeued: stored.requeued.map(Requeued::from),
         }
+    }
+}
+
+impl DeadLetter {
+    /// As somebody may see it.
+    pub(crate) fn seen(mut self, sight: Sight<'_>) -> Self {
+        self.payload = sight.value(self.payload);
+        self
     }
 }
 
