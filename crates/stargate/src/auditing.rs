@@ -5,9 +5,11 @@ use std::fmt::Display;
 use std::future::Future;
 
 use serde_json::Value;
-use stargate_access::{NewAction, Role, SharedAudit, Source};
+use stargate_access::audit::Source;
+use stargate_access::{NewAction, Role, SharedAudit};
 use stargate_queue::{Error, SharedStore};
 
+use crate::config::store_url::StoreUrl;
 use crate::failure::{Exit, Failure, Result, chain};
 use crate::run::App;
 
@@ -73,6 +75,28 @@ pub(crate) async fn audited<T, E: Ended>(
         tracing::warn!(error = %chain(&error), "how this ended could not be entered in the audit");
     }
     ended
+}
+
+/// As `audited`, for what is done to repositories: they may lie where no store is, and none is made for the entry.
+pub(crate) async fn audited_if_there<T>(
+    app: &App,
+    action: &str,
+    target: impl Display,
+    detail: Value,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let is_there = match &app.settings.store {
+        StoreUrl::Sqlite(path) => path.exists(),
+        StoreUrl::Postgres(_) => true,
+    };
+    let stores = if is_there { app.stores().await } else { return work.await };
+    match stores {
+        Ok(stores) => audited(&stores.audit, action, target, detail, work).await,
+        Err(failure) => {
+            tracing::warn!(error = %failure, "this could not be entered in the audit");
+            work.await
+        }
+    }
 }
 
 /// How something ended that did not end well.

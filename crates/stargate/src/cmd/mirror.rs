@@ -4,6 +4,7 @@ mod compare;
 mod dead_letter;
 pub(crate) mod overview;
 mod permit;
+mod remote;
 mod run;
 mod status;
 mod wait;
@@ -67,6 +68,9 @@ impl MirrorCommand {
 
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        if let Some(node) = &app.remote {
+            return remote::run(self, app, node).await;
+        }
         match self {
             Self::Run(run) => run.run(app).await,
             Self::Status(status) => status.run(app).await,

@@ -6,10 +6,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde::Serialize;
 use stargate_access::tokens::PAGE_MAX;
-use stargate_access::{Error, Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
+use stargate_access::{Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
 
 use crate::config::interval;
-use crate::auditing::failure;
+use crate::assemble::Stores;
+use crate::auditing::{audited, failure};
 use crate::failure::Result;
 use crate::output;
 use crate::run::App;
@@ -113,20 +114,22 @@ impl TokenCommand {
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let stores = app.stores().await?;
         match self {
-            Self::Add(add) => add.run(app, &*stores.tokens).await,
+            Self::Add(add) => add.run(app, &stores).await,
             Self::List => list(app, &*stores.tokens, stores.jobs.now().await?).await,
-            Self::Revoke(revoke) => revoke.run(app, &*stores.tokens).await,
+            Self::Revoke(revoke) => revoke.run(app, &stores).await,
         }
     }
 }
 
 impl Add {
-    async fn run(&self, app: &App, tokens: &dyn Tokens) -> Result<()> {
+    async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
         let grants = self.role.grants(&self.repos);
         let (token, text) = NewToken::issue(&self.name, grants, self.expires).map_err(|error| failure(&error))?;
         let id = token.id.clone();
         let grants: Vec<String> = token.grants.iter().map(ToString::to_string).collect();
-        tokens.add(token).await.map_err(|error| failure(&error))?;
+        let detail = serde_json::json!({ "name": self.name, "grants": grants });
+        let work = async { stores.tokens.add(token).await.map_err(|error| failure(&error)) };
+        audited(&stores.audit, "token.add", &id, detail, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({
                 "id": id.as_str(), "name": self.name, "grants": grants, "token": text.reveal(),
@@ -183,9 +186,10 @@ async fn list(app: &App, tokens: &dyn Tokens, now: Timestamp) -> Result<()> {
 }
 
 impl Revoke {
-    async fn run(&self, app: &App, tokens: &dyn Tokens) -> Result<()> {
+    async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
         let id: TokenId = self.id.parse().map_err(|error| failure(&error))?;
-        let first = tokens.revoke(&id).await.map_err(|error| failure(&error))?;
+        let work = async { stores.tokens.revoke(&id).await.map_err(|error| failure(&error)) };
+        let first = audited(&stores.audit, "token.revoke", &id, serde_json::Value::Null, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "id": id.as_str(), "revoked": true, "first": first })),
             false if first => app.out.line(format!("token {id} is revoked")),

@@ -17,6 +17,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use stargate_base::Tasks;
 use tokio::sync::mpsc;
 
+use super::queue::named;
 use crate::auditing::Desk;
 use crate::config::interval;
 use crate::failure::{Exit, Failure, Result};
@@ -71,7 +72,7 @@ impl Top {
         }
         if self.once {
             screen.update(Ok(Snapshot::take(app, desk.jobs.as_ref()).await?));
-            app.out.line(text(&screen, size())?);
+            app.out.line(text(&screen, size()));
             return Ok(());
         }
         if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
@@ -126,17 +127,13 @@ impl Top {
 async fn carried_out(desk: &Desk, change: &Change) -> String {
     let jobs = &desk.jobs;
     let nothing = serde_json::Value::Null;
-    let name = |target: &stargate_queue::store::PauseTarget| match target {
-        stargate_queue::store::PauseTarget::Queue(name) => ("queue", name.clone()),
-        stargate_queue::store::PauseTarget::Kind(name) => ("kind", name.clone()),
-    };
     let done = match change {
         Change::Pause(target) => {
-            let (what, name) = name(target);
+            let (what, name) = named(target);
             desk.act(&format!("{what}.pause"), name, nothing, jobs.pause(target.clone())).await
         }
         Change::Resume(target) => {
-            let (what, name) = name(target);
+            let (what, name) = named(target);
             let work = async { jobs.resume(target.clone()).await.map(drop) };
             desk.act(&format!("{what}.resume"), name, nothing, work).await
         }
@@ -158,10 +155,9 @@ fn size() -> (u16, u16) {
 }
 
 /// A frame as text, without the empty lines at its end.
-fn text(screen: &Screen, (width, height): (u16, u16)) -> Result<String> {
-    let cannot = |error: std::convert::Infallible| match error {};
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).map_err(cannot)?;
-    terminal.draw(|frame| draw::frame(frame, screen)).map_err(cannot)?;
+fn text(screen: &Screen, (width, height): (u16, u16)) -> String {
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(_) = terminal.draw(|frame| draw::frame(frame, screen));
     let buffer = terminal.backend().buffer();
     let line = |row: u16| {
         let cells = (0..width).filter_map(|column| buffer.cell((column, row)));
@@ -170,7 +166,7 @@ fn text(screen: &Screen, (width, height): (u16, u16)) -> Result<String> {
     // The last line is about keys, which nobody can press.
     let lines: Vec<String> = (0..height.saturating_sub(1)).map(line).collect();
     let last = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
-    Ok(lines[..last].join("\n"))
+    lines[..last].join("\n")
 }
 
 /// The terminal while it is ours. Given back at the end, and by a panic.

@@ -8,6 +8,7 @@ use stargate_queue::Error;
 
 use super::EngineChoice;
 use crate::assemble::Stores;
+use crate::auditing::audited;
 use crate::config::directives::Engine;
 use crate::directing::{steer, view};
 use crate::failure::{Exit, Failure, Result};
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     /// The directive
-    name: String,
+    pub(super) name: String,
     #[command(flatten)]
     pub(super) engine: EngineChoice,
 }
@@ -52,7 +53,8 @@ impl Cancel {
             )
             .help(format!("'stargate directive show {}' lists those that ended", self.name)));
         };
-        steer::ask_to_end(&app.settings, stores.jobs.as_ref(), &stores.directives, &run).await?;
+        let work = steer::ask_to_end(&app.settings, stores.jobs.as_ref(), &stores.directives, &run);
+        audited(&stores.audit, "run.cancel", &run.id, serde_json::Value::Null, work).await?;
         let run = ended(&stores, &run.id).await?;
         match app.out.json {
             true => app.out.json(&view::run(&run)),

@@ -19,10 +19,10 @@ use crate::temporal::{self, WorkflowView};
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// The directive
-    name: String,
+    pub(super) name: String,
     /// How many runs to show
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    pub(super) runs: u32,
     #[command(flatten)]
     pub(super) engine: EngineChoice,
 }
