@@ -25,8 +25,12 @@ impl Consent {
             return Ok(());
         }
         if out.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-            return Err(Failure::new(Exit::Usage, "USAGE", format!("nobody is here to ask whether to {what}"))
-                .help("add --yes to do it, --dry-run to only look"));
+            return Err(Failure::new(
+                Exit::Usage,
+                "USAGE",
+                format!("nobody is here to ask whether to {what}"),
+            )
+            .help("add --yes to do it, --dry-run to only look"));
         }
         drop(write!(anstream::stderr(), "{what}? [y/N] "));
         drop(anstream::stderr().flush());

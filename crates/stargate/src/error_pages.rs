@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_page_is_shown_without_marks() {
-        let page = Page { code: "X", text: "# X\n\nSee [this](that.md) and `code`.\n\n```console\n$ a\n```\n" };
+        let page =
+            Page { code: "X", text: "# X\n\nSee [this](that.md) and `code`.\n\n```console\n$ a\n```\n" };
         let shown = anstream::adapter::strip_str(&page.render()).to_string();
         assert_eq!(shown, "X\n\nSee this and code.\n\n  $ a");
     }

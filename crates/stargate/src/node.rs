@@ -194,7 +194,11 @@ impl Node {
         Ok(Answer { status, body, bytes, retry_after_sec, leader })
     }
 
-    async fn body(&self, mut response: Response, lost: impl Fn(reqwest::Error) -> Failure) -> Result<Vec<u8>> {
+    async fn body(
+        &self,
+        mut response: Response,
+        lost: impl Fn(reqwest::Error) -> Failure,
+    ) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(&lost)? {
             if bytes.len() + chunk.len() > ANSWER_BYTES_MAX {
@@ -240,9 +244,8 @@ impl Node {
         match (answer.status, self.has_token) {
             (403, _) if code != "FORBIDDEN" => failure,
             (403, true) => failure.help("use a token with a higher role; 'stargate token add' makes one"),
-            (_, true) => {
-                failure.help("is it the right token, and the right node? 'stargate token list' there shows them")
-            }
+            (_, true) => failure
+                .help("is it the right token, and the right node? 'stargate token list' there shows them"),
             (_, false) => failure.help(format!(
                 "put a token with the right role into {TOKEN}, or name a file with --token-file; \
                  'stargate token add' makes one"
@@ -375,10 +378,7 @@ mod tests {
         let node = node("https://ops.example/stargate/");
         assert_eq!(node.at("/healthz").as_str(), "https://ops.example/stargate/healthz");
         let url = node.api(&["queues", "a/b:c d", "pause"], &[("q", "x&y".to_owned())]);
-        assert_eq!(
-            url.as_str(),
-            "https://ops.example/stargate/api/v1/queues/a%2Fb:c%20d/pause?q=x%26y"
-        );
+        assert_eq!(url.as_str(), "https://ops.example/stargate/api/v1/queues/a%2Fb:c%20d/pause?q=x%26y");
     }
 
     #[test]

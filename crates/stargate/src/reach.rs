@@ -87,7 +87,8 @@ pub(crate) fn remote(global: &Global, command: &Command) -> Result<Option<Arc<No
         }
     }
     if global.store.is_some() {
-        let message = format!("{by} and --store exclude each other: either a node does the work or the store");
+        let message =
+            format!("{by} and --store exclude each other: either a node does the work or the store");
         return Err(Failure::new(Exit::Usage, "USAGE", message));
     }
     let token = node::token(global.token_file.as_deref())?;
@@ -101,7 +102,8 @@ fn named(global: &Global) -> Result<Option<(Url, &'static str)>> {
     }
     let Some(text) = std::env::var_os(URL).filter(|text| !text.is_empty()) else { return Ok(None) };
     let wrong = |problem: String| {
-        Failure::config(format!("environment variable {URL}: {problem}")).help(format!("correct or unset {URL}"))
+        Failure::config(format!("environment variable {URL}: {problem}"))
+            .help(format!("correct or unset {URL}"))
     };
     let text = text.into_string().map_err(|_| wrong("is not text".to_owned()))?;
     node::parse_url(&text).map(|url| Some((url, URL))).map_err(wrong)

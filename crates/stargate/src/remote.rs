@@ -430,12 +430,7 @@ impl Store for Remote {
         Ok(found.schedules.into_iter().map(wire::schedule).collect())
     }
 
-    async fn schedule_fire(
-        &self,
-        _: &str,
-        _: Timestamp,
-        _: Option<Timestamp>,
-    ) -> Result<Option<JobId>> {
+    async fn schedule_fire(&self, _: &str, _: Timestamp, _: Option<Timestamp>) -> Result<Option<JobId>> {
         beside_only("fire schedules")
     }
 
@@ -462,7 +457,8 @@ mod tests {
 
     #[test]
     fn what_a_node_refused_is_what_the_command_ends_with() {
-        let refused = Failure::new(crate::failure::Exit::NotLeader, "NOT_LEADER", "ask another").help("there");
+        let refused =
+            Failure::new(crate::failure::Exit::NotLeader, "NOT_LEADER", "ask another").help("there");
         let failure = Failure::from(carried(refused));
         assert_eq!((failure.code.as_str(), failure.message.as_str()), ("NOT_LEADER", "ask another"));
         assert_eq!((failure.exit, failure.help.as_deref()), (crate::failure::Exit::NotLeader, Some("there")));

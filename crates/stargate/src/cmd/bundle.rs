@@ -76,8 +76,8 @@ impl Bundle {
 fn scrubber(app: &App) -> Scrubber {
     let text = app.settings.file.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
     let table = text.and_then(|text| toml::from_str::<toml::Table>(&text).ok());
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     Scrubber::new(environment, table.as_ref())
 }
 
@@ -143,5 +143,6 @@ fn tell(app: &App, path: &Path, bytes: usize, parts: &[Part]) {
     }
     app.out.line(path.display());
     let size = crate::config::size::words(bytes as u64);
-    app.out.note(output::dim(format!("{size}; look before you send it: tar -xzOf {} | less", path.display())));
+    app.out
+        .note(output::dim(format!("{size}; look before you send it: tar -xzOf {} | less", path.display())));
 }

@@ -7,9 +7,9 @@ use stargate_web::api::types;
 
 use super::help;
 use crate::failure::{Exit, Failure, Result};
-use crate::{assemble, error_pages};
 use crate::output::{self, Output};
 use crate::run::App;
+use crate::{assemble, error_pages};
 
 /// `explain`
 #[derive(Debug, Args)]

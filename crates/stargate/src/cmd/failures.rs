@@ -196,7 +196,8 @@ impl Requeue {
                 }
                 if !self.wait {
                     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-                    app.out.note(output::dim(format!("\nstargate job watch {}    follow them", ids.join(" "))));
+                    app.out
+                        .note(output::dim(format!("\nstargate job watch {}    follow them", ids.join(" "))));
                 }
             }
         }

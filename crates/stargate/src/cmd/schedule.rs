@@ -2,13 +2,13 @@
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use reqwest::Method;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use reqwest::Method;
-use stargate_queue::{Error, NewJob};
-use stargate_web::api::types;
 use stargate_queue::schedule::{self, Schedule};
 use stargate_queue::store::Store;
+use stargate_queue::{Error, NewJob};
+use stargate_web::api::types;
 
 use crate::assemble;
 use crate::auditing::Desk;
@@ -27,7 +27,9 @@ pub(crate) enum ScheduleCommand {
     /// Remove a schedule
     Remove(Named),
     /// Enqueue the job of a schedule now; its next instant stays
-    #[command(after_help = "Example:\n  stargate schedule fire nightly\n\nPrints the id of the job, alone, on standard output.")]
+    #[command(
+        after_help = "Example:\n  stargate schedule fire nightly\n\nPrints the id of the job, alone, on standard output."
+    )]
     Fire(Named),
 }
 

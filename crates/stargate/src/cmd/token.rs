@@ -8,9 +8,9 @@ use serde::Serialize;
 use stargate_access::tokens::PAGE_MAX;
 use stargate_access::{Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
 
-use crate::config::interval;
 use crate::assemble::Stores;
 use crate::auditing::{audited, failure};
+use crate::config::interval;
 use crate::failure::Result;
 use crate::output;
 use crate::run::App;
@@ -124,7 +124,8 @@ impl TokenCommand {
 impl Add {
     async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
         let grants = self.role.grants(&self.repos);
-        let (token, text) = NewToken::issue(&self.name, grants, self.expires).map_err(|error| failure(&error))?;
+        let (token, text) =
+            NewToken::issue(&self.name, grants, self.expires).map_err(|error| failure(&error))?;
         let id = token.id.clone();
         let grants: Vec<String> = token.grants.iter().map(ToString::to_string).collect();
         let detail = serde_json::json!({ "name": self.name, "grants": grants });
@@ -149,7 +150,10 @@ impl Add {
 async fn list(app: &App, tokens: &dyn Tokens, now: Timestamp) -> Result<()> {
     let mut all: Vec<Token> = Vec::new();
     loop {
-        let page = tokens.list(all.last().map(|token| &token.id), PAGE_MAX).await.map_err(|error| failure(&error))?;
+        let page = tokens
+            .list(all.last().map(|token| &token.id), PAGE_MAX)
+            .await
+            .map_err(|error| failure(&error))?;
         let is_last = page.len() < PAGE_MAX as usize;
         all.extend(page);
         if is_last {

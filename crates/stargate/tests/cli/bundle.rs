@@ -40,7 +40,8 @@ async fn a_bundle_has_what_support_asks_for_and_no_secrets() {
     let client = configured(CONFIGURATION)
         .with("STARGATE_TOKEN", &token)
         .with("STARGATE_URL", format!("http://{}", node.address()));
-    let payload = r#"{"password":"hunter2-payload","note":"plainly-visible","nested":[{"api_key":"tulip-field-9"}]}"#;
+    let payload =
+        r#"{"password":"hunter2-payload","note":"plainly-visible","nested":[{"api_key":"tulip-field-9"}]}"#;
     let output = program.run(&["job", "enqueue", "leaky", payload, "--wait"]);
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     let log = program.home().join("server.log");
@@ -72,13 +73,18 @@ async fn a_bundle_has_what_support_asks_for_and_no_secrets() {
         assert!(names.contains(&format!("/{part}")), "no {part} in {names}");
     }
     assert!(names.lines().all(|line| line.starts_with("-rw-------")), "{names}");
-    assert!(text.contains("last line") && text.contains("VALIDATION_FAILED") && text.contains("worker.concurrency"));
+    assert!(
+        text.contains("last line")
+            && text.contains("VALIDATION_FAILED")
+            && text.contains("worker.concurrency")
+    );
     for secret in SECRETS.into_iter().chain([token.as_str()]) {
         assert!(!text.contains(secret), "{secret} is in the bundle:\n{text}");
     }
     assert!(!text.contains("plainly-visible"), "payloads were not asked for");
     // A node that is asked without a token, or not at all, is told in the manifest instead of failing the rest.
-    let problems: Vec<&Value> = made["parts"].as_array().unwrap().iter().filter(|p| !p["problem"].is_null()).collect();
+    let problems: Vec<&Value> =
+        made["parts"].as_array().unwrap().iter().filter(|p| !p["problem"].is_null()).collect();
     assert!(problems.iter().all(|part| text.contains(part["problem"].as_str().unwrap())), "{problems:?}");
 
     program.answer(&["bundle", "-o", "b.tar.gz", "--payloads"]);
@@ -91,7 +97,9 @@ async fn a_bundle_has_what_support_asks_for_and_no_secrets() {
     let made = client.answer(&["bundle", "--json"]);
     let made: Value = serde_json::from_str(&made).unwrap();
     let (text, names) = unpacked(&client, made["path"].as_str().unwrap());
-    for part in ["metrics.txt", "healthz.json", "stats.json", "whoami.json", "queues.json", "jobs-failed.json"] {
+    for part in
+        ["metrics.txt", "healthz.json", "stats.json", "whoami.json", "queues.json", "jobs-failed.json"]
+    {
         assert!(names.contains(&format!("/{part}")), "no {part} in {names}\n{text}");
     }
     assert!(text.contains("worker_jobs_processed_total"), "{text}");

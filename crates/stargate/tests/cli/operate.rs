@@ -27,7 +27,13 @@ async fn with_failures() -> Program {
     let program = configured(KINDS);
     let node = up(&program).await;
     for number in 1..=3 {
-        program.run(&["job", "enqueue", "wrong", &format!("{{\"number\":{number},\"who\":\"Ann{number}\"}}"), "--wait"]);
+        program.run(&[
+            "job",
+            "enqueue",
+            "wrong",
+            &format!("{{\"number\":{number},\"who\":\"Ann{number}\"}}"),
+            "--wait",
+        ]);
     }
     program.run(&["job", "enqueue", "other", "--queue", "slow", "--wait"]);
     drop(node);
@@ -51,7 +57,10 @@ async fn a_bulk_counts_shows_and_needs_a_yes() {
     assert!(error["message"].as_str().unwrap().contains("retry 3 jobs"), "{error}");
     assert!(error["help"].as_str().unwrap().contains("--yes"), "{error}");
     let looked = json(&program, &["job", "retry", "--kind", "wrong", "--dry-run", "--json"]);
-    assert_eq!((&looked["matched"], &looked["changed"], &looked["dry_run"]), (&json!(3), &json!(0), &json!(true)));
+    assert_eq!(
+        (&looked["matched"], &looked["changed"], &looked["dry_run"]),
+        (&json!(3), &json!(0), &json!(true))
+    );
     assert_eq!(looked["sample"][0]["id"], json!(3), "newest first");
     let text = program.answer(&["job", "retry", "--code", "VALIDATION_FAILED", "--dry-run"]);
     assert!(text.contains("would retry 3 jobs"), "{text}");
@@ -100,7 +109,11 @@ async fn a_bulk_through_a_node_does_the_same() {
     assert_eq!(json(&client, &["job", "list", "--code", "HANDLER_FATAL", "--json"])[0]["id"], json!(4));
     // The node has entered what it did.
     let actions = json(&client, &["audit", "--json"]);
-    assert_eq!((&actions[0]["action"], &actions[0]["source"]), (&json!("jobs.cancel"), &json!("api")), "{actions}");
+    assert_eq!(
+        (&actions[0]["action"], &actions[0]["source"]),
+        (&json!("jobs.cancel"), &json!("api")),
+        "{actions}"
+    );
     assert!(client.answer(&["top", "--once"]).contains("stargate top"), "a frame");
 }
 
@@ -109,10 +122,14 @@ async fn failures_are_grouped_and_a_canary_goes_first() {
     let program = with_failures().await;
     let groups = json(&program, &["failures", "--json"]);
     assert_eq!(groups.as_array().unwrap().len(), 2, "{groups}");
-    assert_eq!((&groups[0]["kind"], &groups[0]["count"], &groups[0]["newest"]), (&json!("wrong"), &json!(3), &json!(3)));
+    assert_eq!(
+        (&groups[0]["kind"], &groups[0]["count"], &groups[0]["newest"]),
+        (&json!("wrong"), &json!(3), &json!(3))
+    );
     let output = program.run(&["failures"]);
     assert!(stderr(&output).contains("failures requeue --kind wrong --code VALIDATION_FAILED --canary"));
-    let (exit, error) = refusal(&program, &["failures", "requeue", "--kind", "echo", "--code", "X", "--canary", "--yes"]);
+    let (exit, error) =
+        refusal(&program, &["failures", "requeue", "--kind", "echo", "--code", "X", "--canary", "--yes"]);
     assert_eq!((exit, &error["code"]), (3, &json!("NOT_FOUND")), "{error}");
 
     let requeue = ["failures", "requeue", "--kind", "wrong", "--code", "VALIDATION_FAILED", "--canary"];
@@ -160,7 +177,9 @@ async fn every_change_beside_the_store_is_entered_with_who_and_how_it_ended() {
     let actions: Vec<&Value> = actions.as_array().unwrap().iter().rev().collect();
     let told: Vec<String> = actions
         .iter()
-        .map(|action| format!("{} {}", action["action"].as_str().unwrap(), action["outcome"].as_str().unwrap()))
+        .map(|action| {
+            format!("{} {}", action["action"].as_str().unwrap(), action["outcome"].as_str().unwrap())
+        })
         .collect();
     assert_eq!(
         told,
@@ -185,8 +204,13 @@ async fn every_change_beside_the_store_is_entered_with_who_and_how_it_ended() {
         assert_eq!(action["source"], json!("cli"));
         assert!(!action.to_string().contains(&token), "{action}");
     }
-    assert_eq!(json(&program, &["audit", "--action", "job.*", "--target", "1", "--json"]).as_array().unwrap().len(), 2);
-    assert!(program.answer(&["audit", "--actor", actions[0]["actor"].as_str().unwrap()]).contains("queue.pause"));
+    assert_eq!(
+        json(&program, &["audit", "--action", "job.*", "--target", "1", "--json"]).as_array().unwrap().len(),
+        2
+    );
+    assert!(
+        program.answer(&["audit", "--actor", actions[0]["actor"].as_str().unwrap()]).contains("queue.pause")
+    );
 }
 
 #[test]
@@ -198,7 +222,12 @@ fn help_tells_about_commands_and_codes_without_a_network() {
     assert_eq!(page, program.answer(&["explain", "NOT_LEADER"]));
     assert!(program.answer(&["help", "job", "enqueue"]).contains("--unique-key"));
     assert!(program.answer(&["help"]).contains("Start here:"));
-    assert!(json(&program, &["help", "QUEUE_FULL", "--json"])["text"].as_str().unwrap().starts_with("# QUEUE_FULL"));
+    assert!(
+        json(&program, &["help", "QUEUE_FULL", "--json"])["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("# QUEUE_FULL")
+    );
     assert!(json(&program, &["help", "--codes", "--json"]).as_array().unwrap().len() > 90);
     let (exit, error) = refusal(&program, &["help", "NOT_LEDER"]);
     assert_eq!((exit, &error["help"]), (3, &json!("did you mean NOT_LEADER?")), "{error}");

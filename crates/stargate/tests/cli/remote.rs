@@ -55,10 +55,14 @@ async fn jobs_are_enqueued_followed_listed_and_shown_as_beside_the_store() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n", "the id stands alone");
     assert!(stderr(&output).contains("done"), "{}", stderr(&output));
 
-    let (there, here) = (client.answer(&["job", "show", "1", "--json"]), server.answer(&["job", "show", "1", "--json"]));
+    let (there, here) =
+        (client.answer(&["job", "show", "1", "--json"]), server.answer(&["job", "show", "1", "--json"]));
     assert_eq!(there, here, "one job, told in the same words");
     assert!(there.contains("12345678901234567890123"), "{there}");
-    assert_eq!(client.answer(&["job", "events", "1", "--json"]), server.answer(&["job", "events", "1", "--json"]));
+    assert_eq!(
+        client.answer(&["job", "events", "1", "--json"]),
+        server.answer(&["job", "events", "1", "--json"])
+    );
     let list = ["job", "list", "--queue", "a/b", "--state", "done", "--since", "1h", "--json"];
     assert_eq!(client.answer(&list), server.answer(&list));
     assert_eq!(json(&client, &["job", "list", "--kind", "slow", "--json"]), json!([]));
@@ -84,7 +88,11 @@ async fn what_is_refused_has_the_exit_codes_of_the_store() {
         &["job", "enqueue", "echo", "--after", "99"],
     ] {
         let (there, here) = (refusal(&client, arguments), refusal(&server, arguments));
-        assert_eq!((there.0, &there.1["code"]), (here.0, &here.1["code"]), "{arguments:?}: {there:?} {here:?}");
+        assert_eq!(
+            (there.0, &there.1["code"]),
+            (here.0, &here.1["code"]),
+            "{arguments:?}: {there:?} {here:?}"
+        );
         assert_eq!(there.1["message"], here.1["message"], "{arguments:?}");
     }
     client.answer(&["job", "enqueue", "echo", "--wait"]);

@@ -10,7 +10,8 @@ use stargate_testkit::process::{Program, Running};
 use crate::{configured, json, refusal, stargate};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const KINDS: &str = "[kinds.\"echo\"]\nexec = [\"cat\"]\n[kinds.\"wrong\"]\nexec = [\"sh\", \"-c\", \"exit 65\"]\n";
+const KINDS: &str =
+    "[kinds.\"echo\"]\nexec = [\"cat\"]\n[kinds.\"wrong\"]\nexec = [\"sh\", \"-c\", \"exit 65\"]\n";
 
 async fn shows(top: &Running, words: &str) {
     eventually(PATIENCE, words, || {
@@ -30,7 +31,10 @@ async fn one_frame_is_text_and_one_look_is_json() {
     let frame = program.answer(&["top", "--once"]);
     assert!(frame.starts_with("stargate top  sqlite:"), "{frame}");
     assert!(frame.contains("! jobs wait and no worker is alive"), "{frame}");
-    assert!(frame.contains("queue mail is paused") && frame.contains("stargate queue resume mail"), "{frame}");
+    assert!(
+        frame.contains("queue mail is paused") && frame.contains("stargate queue resume mail"),
+        "{frame}"
+    );
     for (view, words) in [
         ("queues", "paused"),
         ("jobs", "nothing runs"),
@@ -57,7 +61,9 @@ async fn under_a_terminal_it_draws_reacts_to_keys_and_gives_the_terminal_back() 
     let mut node = program.start(&["up"]);
     node.ready().await;
     program.run(&["job", "enqueue", "wrong", "--queue", "mail", "--wait"]);
-    let shell = Program::new("/bin/sh").with("STARGATE_URL", format!("http://{}", node.address())).with("TERM", "xterm");
+    let shell = Program::new("/bin/sh")
+        .with("STARGATE_URL", format!("http://{}", node.address()))
+        .with("TERM", "xterm");
     let top = format!("stty rows 40 cols 120; exec {} top --every 200ms", env!("CARGO_BIN_EXE_stargate"));
     let command = format!("mkfifo keys; exec script -qfec '{top}' /dev/null < keys");
     let mut top = shell.start(&["-c", &command]);

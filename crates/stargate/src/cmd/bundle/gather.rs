@@ -42,9 +42,8 @@ pub(super) struct Part {
 
 impl Part {
     fn json<T: Serialize>(file: &'static str, about: &'static str, found: Result<T>) -> Self {
-        let value = found.and_then(|value| {
-            serde_json::to_value(value).map_err(|error| Failure::input(error.to_string()))
-        });
+        let value = found
+            .and_then(|value| serde_json::to_value(value).map_err(|error| Failure::input(error.to_string())));
         let (json, content) = match value {
             Ok(value) => (Some(value), Ok(String::new())),
             Err(failure) => (None, Err(failure.message)),
@@ -74,7 +73,11 @@ pub(super) async fn all(app: &App, payloads: bool) -> Vec<Part> {
     let mut parts = vec![Part::json("about.json", "versions and where this was made", Ok(about(app)))];
     if app.remote.is_none() {
         parts.push(Part::json("doctor.json", "what the doctor finds", Ok(doctor::checks(app).await)));
-        parts.push(Part::json("config.json", "the settings, each with where it came from", Ok(&app.settings.shown)));
+        parts.push(Part::json(
+            "config.json",
+            "the settings, each with where it came from",
+            Ok(&app.settings.shown),
+        ));
     }
     match app.jobs().await {
         Ok(store) => parts.extend(of_store(app, store.as_ref(), payloads).await),

@@ -115,7 +115,9 @@ fn schemed(text: &str) -> String {
     let mut clean = text.to_owned();
     for scheme in SCHEMES {
         let mut from = 0;
-        while let Some(at) = clean[from..].to_ascii_lowercase().find(scheme).map(|at| from + at + scheme.len()) {
+        while let Some(at) =
+            clean[from..].to_ascii_lowercase().find(scheme).map(|at| from + at + scheme.len())
+        {
             from = replaced(&mut clean, at);
         }
     }
@@ -203,7 +205,10 @@ mod tests {
 
     #[test]
     fn what_has_the_form_of_a_secret_is_taken_out() {
-        assert_eq!(clean("GET / Authorization: Bearer abc.def x"), "GET / Authorization: [redacted] [redacted] x");
+        assert_eq!(
+            clean("GET / Authorization: Bearer abc.def x"),
+            "GET / Authorization: [redacted] [redacted] x"
+        );
         assert_eq!(clean("password=hunter2 user=ann"), "password=[redacted] user=ann");
         assert_eq!(clean(r#"{"api_key": "hunter2", "n": 1}"#), r#"{"api_key": "[redacted]", "n": 1}"#);
         assert_eq!(clean("postgres://ann:hunter2@db/app"), "postgres://ann:***@db/app");
@@ -233,7 +238,8 @@ mod tests {
 
     #[test]
     fn names_tell_in_json_at_any_depth() {
-        let mut value = serde_json::json!({ "a": [{ "Password": "x", "token": 3 }], "b": { "apiToken": ["y"] } });
+        let mut value =
+            serde_json::json!({ "a": [{ "Password": "x", "token": 3 }], "b": { "apiToken": ["y"] } });
         Scrubber::default().value(&mut value);
         assert_eq!(
             value,

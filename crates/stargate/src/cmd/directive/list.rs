@@ -1,7 +1,6 @@
 //! `stargate directive list`: the directives of the configuration's directory.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use clap::Args;
 use comfy_table::{Cell, Color};
@@ -70,9 +69,7 @@ pub(super) fn print(views: &[Directive], place: &str, engine: Engine, out: Outpu
         table.add_row(row);
     }
     if views.is_empty() {
-        out.note(output::dim(format!(
-            "no directives in {place}; a directive is a file NAME.toml there"
-        )));
+        out.note(output::dim(format!("no directives in {place}; a directive is a file NAME.toml there")));
     } else if !table.is_empty() {
         out.table(&table, "");
     }

@@ -6,7 +6,6 @@ use comfy_table::{Cell, Color};
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::Value;
-use stargate_queue::store::Store as _;
 use stargate_web::api::types::directives as types;
 
 use super::cursor::CursorCommand;
@@ -75,7 +74,11 @@ async fn shown(app: &App, node: &Node, name: &str, runs: u32) -> Result<()> {
     }
     match (&found.cursor, found.cursor_version, found.cursor_updated_at) {
         (Some(cursor), Some(version), Some(at)) => {
-            out.line(format!("cursor     {} · version {version} · {}", view::pointer(Some(cursor)), when(at, now)));
+            out.line(format!(
+                "cursor     {} · version {version} · {}",
+                view::pointer(Some(cursor)),
+                when(at, now)
+            ));
         }
         _ => out.line("cursor     none yet"),
     }
@@ -274,8 +277,9 @@ async fn quarantine(app: &App, node: &Node, command: &QuarantineCommand) -> Resu
         QuarantineCommand::List(list) => {
             let Some(name) = &list.name else {
                 let message = "name a directive: a node lists the records of one at a time";
-                return Err(Failure::new(Exit::Usage, "USAGE", message)
-                    .help("'stargate directive list' shows them"));
+                return Err(
+                    Failure::new(Exit::Usage, "USAGE", message).help("'stargate directive list' shows them")
+                );
             };
             let mut query = vec![("limit", list.limit.to_string()), ("all", list.all.to_string())];
             query.extend(list.before.map(|before| ("before", before.to_string())));
@@ -338,7 +342,10 @@ fn print_record(record: &types::Quarantined, out: Output) {
     out.line(format!("entity     {}", record.entity_id.as_deref().unwrap_or("-")));
     out.line(format!("cause      {}", record.cause));
     out.line(format!("reason     {}", record.reason));
-    out.line(format!("seen       {} times since {}, first by run {}", record.seen, record.created_at, record.run_id));
+    out.line(format!(
+        "seen       {} times since {}, first by run {}",
+        record.seen, record.created_at, record.run_id
+    ));
     record.resolved_at.iter().for_each(|at| out.line(format!("resolved   {at}")));
     out.line("record");
     let pretty = serde_json::from_str::<Value>(record.record.get())

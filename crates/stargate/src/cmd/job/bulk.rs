@@ -82,7 +82,8 @@ struct Preview {
 
 impl Preview {
     fn count(&self) -> String {
-        let (about, jobs) = (if self.more { "over " } else { "" }, if self.matched == 1 { "job" } else { "jobs" });
+        let (about, jobs) =
+            (if self.more { "over " } else { "" }, if self.matched == 1 { "job" } else { "jobs" });
         format!("{about}{} {jobs}", grouped(self.matched))
     }
 }
@@ -225,7 +226,11 @@ async fn show(app: &App, action: Action, preview: &Preview, store: &SharedStore)
     app.out.table(&list::table(shown, store.now().await?), &empty);
     let rest = preview.matched.saturating_sub(shown.len() as u64);
     if rest > 0 {
-        app.out.note(output::dim(format!("… and {} more{}", grouped(rest), if preview.more { ", at least" } else { "" })));
+        app.out.note(output::dim(format!(
+            "… and {} more{}",
+            grouped(rest),
+            if preview.more { ", at least" } else { "" }
+        )));
     }
     Ok(())
 }

@@ -36,11 +36,8 @@ pub(crate) struct List {
 
 impl List {
     pub(super) async fn run(&self, store: &dyn Store, out: Output) -> Result<()> {
-        let filter = JobFilter {
-            before: self.before,
-            limit: self.limit,
-            ..self.selection.filter(store).await?
-        };
+        let filter =
+            JobFilter { before: self.before, limit: self.limit, ..self.selection.filter(store).await? };
         let found = store.jobs_found(filter).await?;
         if out.json {
             out.json(&found.jobs.iter().map(JobView::from).collect::<Vec<_>>());

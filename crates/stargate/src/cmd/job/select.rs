@@ -51,15 +51,8 @@ impl Selection {
 
     /// Whether only some jobs are asked for.
     pub(super) fn narrows(&self) -> bool {
-        let texts = [
-            &self.kind,
-            &self.queue,
-            &self.since,
-            &self.until,
-            &self.limit_key,
-            &self.code,
-            &self.search,
-        ];
+        let texts =
+            [&self.kind, &self.queue, &self.since, &self.until, &self.limit_key, &self.code, &self.search];
         !self.state.is_empty() || texts.into_iter().any(Option::is_some)
     }
 

@@ -114,8 +114,10 @@ impl Cancel {
 /// Jobs that were named are not counted and shown before, so there is nothing that a dry run could do.
 fn refuse_dry_run(consent: Consent) -> Result<()> {
     match consent.dry_run {
-        true => Err(Failure::new(Exit::Usage, "USAGE", "--dry-run is for jobs that match, not for named ones")
-            .help("'stargate job show' tells about one job")),
+        true => {
+            Err(Failure::new(Exit::Usage, "USAGE", "--dry-run is for jobs that match, not for named ones")
+                .help("'stargate job show' tells about one job"))
+        }
         false => Ok(()),
     }
 }

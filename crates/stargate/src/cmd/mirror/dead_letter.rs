@@ -175,8 +175,7 @@ impl RequeueLetters {
         };
         let detail = serde_json::json!({ "ids": ids.len(), "again": self.again });
         let work = async { self.requeue(app, &letters, &journal, &ids) };
-        let (done, failed) =
-            audited_if_there(app, "dead-letter.requeue", &target.name, detail, work).await?;
+        let (done, failed) = audited_if_there(app, "dead-letter.requeue", &target.name, detail, work).await?;
         match app.out.json {
             true => app.out.json(&done),
             false => done.iter().for_each(|one| app.out.line(one["entry_id"].as_str().unwrap_or_default())),

@@ -165,7 +165,8 @@ async fn verify(app: &App, node: &Node, repo: &str) -> Result<()> {
     if found.verified {
         return Ok(());
     }
-    let message = format!("{} refs differ, {} watermarks are stale", found.different, found.stale_watermarks.len());
+    let message =
+        format!("{} refs differ, {} watermarks are stale", found.different, found.stale_watermarks.len());
     Err(Failure::failed("MIRROR_DIFFERS", message).help("'stargate mirror status' tells what waits"))
 }
 
@@ -186,8 +187,7 @@ async fn letters(app: &App, node: &Node, command: &DeadLetterCommand) -> Result<
         }
         DeadLetterCommand::Show(show) => {
             let query = [("repo", name(&show.at.repo)?.to_owned())];
-            let letter: types::DeadLetter =
-                node.read(&["mirror", "dead-letters", &show.id], &query).await?;
+            let letter: types::DeadLetter = node.read(&["mirror", "dead-letters", &show.id], &query).await?;
             match app.out.json {
                 true => app.out.json(&letter),
                 false => print_letter(app, &letter),

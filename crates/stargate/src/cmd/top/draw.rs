@@ -171,9 +171,10 @@ fn figures(snapshot: &Snapshot) -> Vec<Line<'static>> {
     if let Some(left) = snapshot.empty_in() {
         speed.push_str(&format!("   nothing ready in about {}", short(left)));
     }
-    let oldest = snapshot.oldest_ready.map_or_else(|| "nothing waits".to_owned(), |age| {
-        format!("the oldest that could run for {}", short(age))
-    });
+    let oldest = snapshot.oldest_ready.map_or_else(
+        || "nothing waits".to_owned(),
+        |age| format!("the oldest that could run for {}", short(age)),
+    );
     let wait = snapshot.wait_p95().map(|wait| format!("   95 % of jobs under {}", short(wait)));
     vec![
         Line::from(vec![name("jobs"), Span::from(jobs)]),
@@ -198,7 +199,10 @@ fn spark(
     let most = data.iter().copied().max().unwrap_or_default();
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     frame.render_widget(Paragraph::new(format!("{title}, at most {}", grouped(most))).dim(), head);
-    frame.render_widget(Sparkline::default().data(&data).max(most.max(1)).style(Style::new().fg(colour)), body);
+    frame.render_widget(
+        Sparkline::default().data(&data).max(most.max(1)).style(Style::new().fg(colour)),
+        body,
+    );
 }
 
 fn leader(frame: &mut Frame<'_>, area: Rect, screen: &Screen, snapshot: &Snapshot) {

@@ -18,15 +18,8 @@ pub(crate) enum Tab {
 }
 
 impl Tab {
-    pub(super) const ALL: [Self; 7] = [
-        Self::Overview,
-        Self::Queues,
-        Self::Jobs,
-        Self::Failures,
-        Self::Workers,
-        Self::Leader,
-        Self::Mirror,
-    ];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Overview, Self::Queues, Self::Jobs, Self::Failures, Self::Workers, Self::Leader, Self::Mirror];
 
     pub(super) fn title(self) -> &'static str {
         match self {

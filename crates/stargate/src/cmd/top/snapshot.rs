@@ -64,7 +64,8 @@ pub(super) struct Problem {
 impl Snapshot {
     /// Looks at everything. Who leads and what is mirrored may be missing: jobs are shown all the same.
     pub(super) async fn take(app: &App, store: &dyn Store) -> Result<Self, Failure> {
-        let running = JobFilter { states: vec![State::Processing], limit: RUNNING_MAX, ..JobFilter::default() };
+        let running =
+            JobFilter { states: vec![State::Processing], limit: RUNNING_MAX, ..JobFilter::default() };
         let (at, queues, pauses, running, failures, activity, workers, oldest_ready) = tokio::try_join!(
             store.now(),
             store.queues(),
