@@ -35,6 +35,9 @@ use crate::node::Node;
 pub(crate) use wire::BulkDone;
 use wire::NewJobBody;
 
+/// What this kind of store is called.
+pub(crate) const NAME: &str = "node";
+
 /// A running node in place of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
@@ -166,7 +169,7 @@ fn query(filter: &JobFilter) -> Vec<(&'static str, String)> {
 #[async_trait]
 impl Store for Remote {
     fn facts(&self) -> StoreFacts {
-        StoreFacts { name: "node", wake: WakeMethod::Poll }
+        StoreFacts { name: NAME, wake: WakeMethod::Poll }
     }
 
     fn wakes(&self) -> watch::Receiver<u64> {

@@ -95,7 +95,7 @@ const OURS: [(&str, &[&str]); 20] = [
 const OURS_IN_TESTS: [&str; 2] = ["stargate-testkit", "stargate-store"];
 
 /// Foreign crates that only some of ours may use. Tests are free: they may look behind the curtain.
-const FOREIGN: [(&str, &[&str]); 29] = [
+const FOREIGN: [(&str, &[&str]); 31] = [
     // Above the store nobody sees a driver. The benchmark measures itself against the bare driver.
     ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench"]),
     ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench"]),
@@ -120,6 +120,9 @@ const FOREIGN: [(&str, &[&str]); 29] = [
     ("comfy-table", &["stargate"]),
     ("indicatif", &["stargate"]),
     ("owo-colors", &["stargate"]),
+    ("ratatui", &["stargate"]),
+    // Support bundles.
+    ("tar", &["stargate"]),
     ("anstream", &["stargate"]),
     ("toml", &["stargate", "stargate-directive"]),
     ("tracing-subscriber", &["stargate", "stargate-bench", "stargate-testkit"]),

@@ -255,3 +255,6 @@ fn key(event: &Event) -> Option<Key> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
