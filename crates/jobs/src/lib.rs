@@ -6,6 +6,7 @@
 //! - [`http`]: a server is called for each execution, with a signed body if it wants one.
 //! - [`relay`]: delivers the announcements that directives leave in the outbox; no kind, a service beside the pool.
 //! - [`purge`]: `jobs:purge_completed`, which keeps the history from growing without end.
+//! - [`retry_matching`]: `jobs:retry_matching`, which retries all failed jobs that match a filter.
 //!
 //! [`process`] is the only place that starts child processes for handlers. It promises that none of them
 //! outlives its execution, whether that ends by itself, by the timeout, by being dropped, or by the death of the
@@ -24,5 +25,6 @@ mod post;
 pub mod process;
 pub mod purge;
 pub mod relay;
+pub mod retry_matching;
 mod tail;
 mod trace;

@@ -13,7 +13,7 @@ use stargate_directive::{Directives, SharedDirectives};
 use stargate_jobs::courier::HttpCourier;
 use stargate_jobs::exec::Exec;
 use stargate_jobs::http::{self, Http};
-use stargate_jobs::{clip, process, purge};
+use stargate_jobs::{clip, process, purge, retry_matching};
 use stargate_queue::handler::{Handler, Registry};
 use stargate_queue::kind::KindSpec;
 use stargate_queue::limits::Limit;
@@ -118,6 +118,7 @@ fn make_home(home: &Path, path: &Path) -> Result<()> {
 pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
     let mut built_in = Registry::new();
     purge::register(&mut built_in)?;
+    retry_matching::register(&mut built_in)?;
     let mut specs = built_in.specs();
     specs.push(KindSpec::new(clip::KIND, &runtime::clip_profile(settings))?);
     specs.extend(stargate_repo::handlers::kinds()?);
@@ -132,6 +133,7 @@ pub(crate) fn specs(settings: &Settings) -> Result<Vec<KindSpec>> {
 pub(crate) fn registry(settings: &Settings, scratch: &Root, tasks: &Tasks) -> Result<Registry> {
     let mut registry = Registry::new();
     purge::register(&mut registry)?;
+    retry_matching::register(&mut registry)?;
     match clip_lacks(settings) {
         None => {
             let profile = runtime::clip_profile(settings);

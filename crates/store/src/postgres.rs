@@ -23,6 +23,7 @@ mod calls;
 mod claim;
 mod claim_lane;
 pub(crate) mod connect;
+mod counts;
 mod diagnose;
 mod directive;
 mod enqueue;
@@ -152,6 +153,7 @@ struct Inner {
     /// connections for readers do not do.
     overview: Line,
     ledger: Ledger,
+    counts: counts::Counts,
     lanes: lanes::Lanes,
     batcher: enqueue::Batcher,
     vacuum: vacuum::Vacuum,
@@ -205,6 +207,7 @@ impl Postgres {
             spare: line(),
             overview: line(),
             ledger: Ledger::default(),
+            counts: counts::Counts::default(),
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
             vacuum: vacuum::Vacuum::default(),
@@ -424,7 +427,7 @@ impl Store for Postgres {
     }
 
     async fn queues(&self) -> Result<Vec<QueueCounts>> {
-        operate::queues(&self.inner).await
+        counts::queues(&self.inner).await
     }
 
     async fn depth(&self, up_to: u64) -> Result<u64> {

@@ -1,11 +1,14 @@
-//! Repositories, pushes, hooks and tokens go along when a store is moved.
+//! Repositories, pushes, hooks, tokens and audited actions go along when a store is moved.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of these tests, which clippy does not take for tests")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use stargate_access::{Authority, NewToken, Policy, Role, Token, Tokens};
+use stargate_access::audit::{OK, Source};
+use stargate_access::{
+    ActionFilter, ActionId, Audit, Authority, NewAction, NewToken, Policy, Role, Token, TokenId, Tokens,
+};
 use stargate_base::clock::ManualClock;
 use stargate_base::{Clock, Epoch, Secret, Tasks};
 use stargate_queue::Store;
@@ -74,11 +77,27 @@ async fn fill(from: &Sqlite, clock: &ManualClock) -> (Vec<Secret>, PushEventId) 
     let id = revoked.id.clone();
     from.add(revoked).await.unwrap();
     from.revoke(&id).await.unwrap();
+    let begun = from.begin(action(Some(id))).await.unwrap();
+    from.finish(begun, OK).await.unwrap();
+    from.begin(action(None)).await.unwrap();
     (texts, first[1])
 }
 
+fn action(token: Option<TokenId>) -> NewAction {
+    NewAction {
+        actor: "änn".to_owned(),
+        request_id: token.as_ref().map(|_| "r-1".to_owned()),
+        token,
+        role: Role::Operate,
+        action: "job.retry".to_owned(),
+        target: "7".to_owned(),
+        detail: serde_json::json!({ "x": ["é", null, 1.5] }),
+        source: Source::Page,
+    }
+}
+
 /// Everything the contracts tell.
-async fn all_of(store: &(impl Pushes + Tokens)) -> String {
+async fn all_of(store: &(impl Pushes + Tokens + Audit)) -> String {
     let events = store.events(EventFilter { limit: 100, ..EventFilter::default() }).await.unwrap();
     let mut deliveries = Vec::new();
     for event in &events {
@@ -93,7 +112,11 @@ async fn all_of(store: &(impl Pushes + Tokens)) -> String {
     let (repos, hooks) = (store.repos(None, 100).await.unwrap(), store.webhooks(None, 100).await.unwrap());
     assert_eq!((repos.len(), events.len(), hooks.len(), deliveries.len(), tokens.len()), (2, 2, 2, 2, 3));
     assert!(!heads.is_empty());
-    format!("{repos:#?}\n{heads:#?}\n{events:#?}\n{hooks:#?}\n{deliveries:#?}\n{tokens:#?}\n{hashes:?}")
+    let actions = store.actions(ActionFilter::default()).await.unwrap();
+    assert_eq!(actions.len(), 2);
+    format!(
+        "{repos:#?}\n{heads:#?}\n{events:#?}\n{hooks:#?}\n{deliveries:#?}\n{tokens:#?}\n{hashes:?}\n{actions:#?}"
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +130,7 @@ async fn repositories_pushes_hooks_and_tokens_are_moved() {
     let to = Arc::new(connect(database.url(), Clock::Manual(clock.clone())).await);
     let report = move_to_postgres(&from, &to, TARGET, |_| Ok(())).await.unwrap();
     let rows: Vec<(&str, u64)> =
-        report.tables.iter().rev().skip(7).take(5).map(|moved| (moved.table, moved.rows)).collect();
+        report.tables.iter().rev().skip(8).take(5).map(|moved| (moved.table, moved.rows)).collect();
     let expected = [("token", 3), ("webhook_outbox", 2), ("webhook", 2), ("push_event", 2), ("repo", 2)];
     assert_eq!(rows, expected);
     assert_eq!(all_of(&from).await, all_of(to.as_ref()).await);
@@ -128,6 +151,7 @@ async fn repositories_pushes_hooks_and_tokens_are_moved() {
     let new = to.record(push("r2", 1, 2)).await.unwrap();
     assert!(new[0] > open, "numbers go on after the old ones");
     assert!(to.process(new[0]).await.unwrap().default_moved);
+    assert_eq!(to.begin(action(None)).await.unwrap(), ActionId(3), "and so do those of actions");
     drop((authority, to));
     database.remove().await;
 }
@@ -145,6 +169,18 @@ async fn a_store_with_a_token_or_a_repository_is_not_moved_to() {
     to.repo_remove("a").await.unwrap();
     let (token, _) = NewToken::issue("x", vec!["admin:*".parse().unwrap()], None).unwrap();
     to.add(token).await.unwrap();
+    assert_eq!(move_to_postgres(&from, &to, TARGET, |_| Ok(())).await.unwrap_err().code(), "CONFLICT");
+    drop(to);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_in_which_somebody_acted_is_not_moved_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = Sqlite::open(&folder.path().join("s.db"), sqlite::Options::default()).await.unwrap();
+    let database = Database::create(async |url| connect(&url, Clock::default()).await.close().await).await;
+    let to = connect(database.url(), Clock::default()).await;
+    to.begin(action(None)).await.unwrap();
     assert_eq!(move_to_postgres(&from, &to, TARGET, |_| Ok(())).await.unwrap_err().code(), "CONFLICT");
     drop(to);
     database.remove().await;

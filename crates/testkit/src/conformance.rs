@@ -9,7 +9,11 @@ mod prelude;
 #[doc(hidden)]
 pub mod access;
 #[doc(hidden)]
+pub mod audit;
+#[doc(hidden)]
 pub mod bad_input;
+#[doc(hidden)]
+pub mod bulk;
 #[doc(hidden)]
 pub mod cancel;
 #[doc(hidden)]
@@ -52,6 +56,8 @@ pub mod links;
 pub mod listing;
 #[doc(hidden)]
 pub mod once;
+#[doc(hidden)]
+pub mod overview;
 #[doc(hidden)]
 pub mod pause;
 #[doc(hidden)]
@@ -323,6 +329,25 @@ macro_rules! queue_conformance {
                 a_job_that_lost_its_workers_can_be_retried_and_survive,
                 a_retried_job_keeps_its_limit_key_and_notes,
             ],
+            bulk: [
+                many_failed_jobs_are_retried_as_each_would_be,
+                what_cannot_be_retried_is_left_out_and_stays_as_it_is,
+                of_failed_jobs_with_the_same_unique_key_one_is_retried,
+                parents_and_children_that_failed_together_are_retried_together,
+                many_jobs_are_cancelled_as_each_would_be,
+                more_jobs_than_one_call_takes_are_refused_whole,
+                racing_operators_retry_each_of_many_jobs_once,
+                an_edited_job_runs_again_with_the_other_payload,
+                a_large_payload_that_was_replaced_is_known_by_its_hash,
+                an_edit_that_cannot_be_is_refused_and_changes_nothing,
+            ],
+            overview: [
+                failed_jobs_are_grouped_by_kind_and_code,
+                ends_are_counted_where_they_happened,
+                waits_are_told_from_the_due_time_to_the_claim,
+                an_activity_that_cannot_be_told_is_refused,
+                a_job_that_is_done_has_no_error_of_an_earlier_attempt,
+            ],
             schedule: [
                 a_schedule_reads_back_as_it_was_put,
                 a_schedule_put_again_is_replaced,
@@ -337,6 +362,8 @@ macro_rules! queue_conformance {
             listing: [
                 all_jobs_come_once_newest_first,
                 each_filter_gives_exactly_what_fits,
+                a_look_for_what_is_rare_ends_and_says_where_to_go_on,
+                a_filter_that_cannot_be_meant_is_refused,
                 a_listed_job_is_the_job,
                 a_page_is_never_larger_than_the_maximum,
                 queues_are_counted_by_stage,
@@ -489,6 +516,12 @@ macro_rules! tables_conformance {
                 there_is_a_token_from_the_first_one_on,
                 a_token_is_good_for_what_it_allows_until_it_expires_by_the_stores_clock,
                 a_token_revoked_in_one_process_is_refused_in_another_and_its_use_is_noted,
+            ],
+            audit: [
+                an_action_is_there_from_its_beginning_and_gets_its_outcome_once,
+                actions_are_listed_newest_first_by_what_is_asked,
+                no_secret_and_nothing_endless_is_kept,
+                old_actions_are_purged_and_young_ones_stay,
             ],
         }
     };

@@ -9,3 +9,4 @@ mod fixture;
 mod http;
 mod purge;
 mod relay;
+mod retry_matching;

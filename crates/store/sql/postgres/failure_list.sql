@@ -1,7 +1,10 @@
--- The newest failed jobs by kind and code, the largest group first. $1 groups at most, $2 failed jobs looked at
+-- The newest failed jobs by kind and code, the largest group first. State and id are compared as a pair, so that only the
+-- index by both fits: by id alone failed jobs may be far between. $1 groups at most, $2 failed jobs looked at
 with newest as materialized (
     select h.id, h.lane_id, h.error ->> 'code' as code, h.finished_at
-      from stargate.job_history h where h.state = 3 order by h.id desc limit $2::integer
+      from stargate.job_history h
+     where h.state <> 2 and (h.state, h.id) >= (3, 0) and (h.state, h.id) < (4, 0)
+     order by h.state desc, h.id desc limit $2::integer
 ), lanes as (
     select n.lane_id, n.code, count(*) as count, max(n.id) as newest, max(n.finished_at) as last_at,
            min(n.finished_at) as oldest_at

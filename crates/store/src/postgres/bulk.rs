@@ -120,25 +120,24 @@ pub(super) async fn retry_many(inner: &Inner, guard: Option<Epoch>, ids: &[JobId
     }
 }
 
-/// Jobs without parents go together; the others follow one by one in the order of their ids, so that a parent is
-/// retried before its child.
+/// Most go together. Those with parents, or with a key that another of them has too, follow one by one in the order of
+/// their ids: a parent is retried before its child, and of two with the same key the older one.
 async fn retry_many_within(inner: &Inner, s: &mut Session<'_>, ids: &[JobId]) -> Result<HashSet<JobId>> {
     let numbers: Vec<i64> = ids.iter().map(|id| id.0).collect();
     let found = s.rows("retry the jobs", sql!("job_retry_look"), &[(&numbers, Type::INT8_ARRAY)]).await?;
-    let mut keys: HashSet<&str> = HashSet::new();
-    let (mut together, mut children) = (Vec::new(), Vec::new());
+    let mut keys: HashMap<&str, u32> = HashMap::new();
+    for key in found.iter().filter_map(|row| row.get::<_, Option<&str>>(1)) {
+        *keys.entry(key).or_default() += 1;
+    }
+    let (mut together, mut one_by_one) = (Vec::new(), Vec::new());
     for row in &found {
         let (id, key, has_parents): (i64, Option<&str>, bool) = (row.get(0), row.get(1), row.get(2));
-        match (key, has_parents) {
-            // Which of two with the same key is retried does not depend on their parents.
-            (_, true) => children.push(id),
-            (Some(key), false) if !keys.insert(key) => {}
-            (_, false) => together.push(id),
-        }
+        let has_rival = key.and_then(|key| keys.get(key)).is_some_and(|count| *count > 1);
+        if has_parents || has_rival { one_by_one.push(id) } else { together.push(id) }
     }
     let mut retried: HashSet<JobId> =
         requeue(inner, s, &together, 0, None).await?.into_iter().map(JobId).collect();
-    for id in children.into_iter().map(JobId) {
+    for id in one_by_one.into_iter().map(JobId) {
         match retry_within(inner, s, id, None).await {
             Ok(()) => drop(retried.insert(id)),
             Err(Error::WrongState { .. } | Error::NotFound { .. } | Error::Conflict { .. }) => {}

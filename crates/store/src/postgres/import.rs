@@ -179,12 +179,12 @@ fn statement(table: Table) -> Statement {
         Table::Webhook => Plain(sql!("import_webhook")),
         Table::WebhookOutbox => Plain(sql!("import_webhook_outbox")),
         Table::Token => Plain(sql!("import_token")),
+        Table::Audit => Plain(sql!("import_audit")),
         Table::Kv => Plain(sql!("import_kv")),
         Table::KvOverride => Plain(sql!("import_kv_override")),
         Table::DirectiveRun => Plain(sql!("import_directive_run")),
         Table::DirectiveQuarantine => Plain(sql!("import_directive_quarantine")),
         Table::DirectiveOutbox => Plain(sql!("import_directive_outbox")),
         Table::DirectiveSink => Plain(sql!("import_directive_sink")),
-        Table::Audit => Plain(sql!("import_audit")),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use stargate_base::Epoch;
 use stargate_queue::event::{Event, Spine, timeline};
 use stargate_queue::limits::{Limit, LimitState, Rate};
-use stargate_queue::store::{PauseTarget, PurgeReport, PurgeRequest, QueueCounts};
+use stargate_queue::store::{PauseTarget, PurgeReport, PurgeRequest};
 use stargate_queue::{Error, Job, JobId, KindSpec, Result, Stage, State};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -133,21 +133,6 @@ pub(super) async fn pauses(inner: &Inner) -> Result<Vec<PauseTarget>> {
         _ => PauseTarget::Kind(row.get(1)),
     };
     Ok(rows.iter().map(target).collect())
-}
-
-/// Jobs per queue and stage.
-pub(super) async fn queues(inner: &Inner) -> Result<Vec<QueueCounts>> {
-    let rows = inner.readers.session().await?.rows("count jobs", sql!("queue_counts"), &[]).await?;
-    let counts = |row: &Row| QueueCounts {
-        queue: row.get(0),
-        ready: count(row, 1),
-        delayed: count(row, 2),
-        blocked: count(row, 3),
-        processing: count(row, 4),
-        failed: count(row, 5),
-        paused: row.get(6),
-    };
-    Ok(rows.iter().map(counts).collect())
 }
 
 /// Jobs that could run, counted no further than `up_to`.

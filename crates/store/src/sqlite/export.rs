@@ -314,13 +314,13 @@ fn statement(table: Table) -> &'static str {
         Table::Webhook => sql!("export_webhook"),
         Table::WebhookOutbox => sql!("export_webhook_outbox"),
         Table::Token => sql!("export_token"),
+        Table::Audit => sql!("export_audit"),
         Table::Kv => sql!("export_kv"),
         Table::KvOverride => sql!("export_kv_override"),
         Table::DirectiveRun => sql!("export_directive_run"),
         Table::DirectiveQuarantine => sql!("export_directive_quarantine"),
         Table::DirectiveOutbox => sql!("export_directive_outbox"),
         Table::DirectiveSink => sql!("export_directive_sink"),
-        Table::Audit => sql!("export_audit"),
     }
 }
 

@@ -23,13 +23,13 @@ pub(crate) enum Table {
     Webhook,
     WebhookOutbox,
     Token,
+    Audit,
     Kv,
     KvOverride,
     DirectiveRun,
     DirectiveQuarantine,
     DirectiveOutbox,
     DirectiveSink,
-    Audit,
 }
 
 impl Table {
@@ -55,13 +55,13 @@ impl Table {
         Self::Webhook,
         Self::WebhookOutbox,
         Self::Token,
+        Self::Audit,
         Self::Kv,
         Self::KvOverride,
         Self::DirectiveRun,
         Self::DirectiveQuarantine,
         Self::DirectiveOutbox,
         Self::DirectiveSink,
-        Self::Audit,
     ];
 
     /// Its name in both stores.
@@ -87,13 +87,13 @@ impl Table {
             Self::Webhook => "webhook",
             Self::WebhookOutbox => "webhook_outbox",
             Self::Token => "token",
+            Self::Audit => "stargate_audit",
             Self::Kv => "kv",
             Self::KvOverride => "kv_override",
             Self::DirectiveRun => "directive_run",
             Self::DirectiveQuarantine => "directive_quarantine",
             Self::DirectiveOutbox => "directive_outbox",
             Self::DirectiveSink => "directive_sink",
-            Self::Audit => "stargate_audit",
         }
     }
 }

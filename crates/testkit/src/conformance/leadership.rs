@@ -169,7 +169,11 @@ pub async fn a_term_without_a_name_or_an_end_without_a_reason_is_refused(f: &Fix
 /// Something for each guarded write to work on.
 struct Stage {
     failed: JobId,
+    /// Two more that failed.
+    failed_too: [JobId; 2],
     waiting: JobId,
+    /// One more that waits.
+    waiting_too: JobId,
     running: JobId,
     due: Timestamp,
 }
@@ -178,9 +182,11 @@ const OLD: Duration = Duration::from_secs(86_400);
 
 async fn stage(f: &Fixture) -> Stage {
     let worker = f.worker("w").await;
-    let first = f.enqueue_all(vec![job(); 3]).await;
-    let claimed = f.claim(worker, 3).await.jobs;
-    f.accept(claimed[0].fence, failed()).await;
+    let first = f.enqueue_all(vec![job(); 5]).await;
+    let claimed = f.claim(worker, 5).await.jobs;
+    for one in [&claimed[0], &claimed[3], &claimed[4]] {
+        f.accept(one.fence, failed()).await;
+    }
     f.done(claimed[1].fence).await;
     f.done(claimed[2].fence).await;
     f.advance(OLD);
@@ -188,13 +194,14 @@ async fn stage(f: &Fixture) -> Stage {
     let worker = f.worker("v").await;
     let running = f.enqueue(job()).await;
     assert_eq!(f.claim_ids(worker, 1).await, [running]);
-    let waiting = f.enqueue(job()).await;
+    let (waiting, waiting_too) = (f.enqueue(job()).await, f.enqueue(job()).await);
     f.store.pause(PauseTarget::Queue("paused".into())).await.unwrap();
     f.store.limit_set(limit("old:*")).await.unwrap();
     for name in ["fire", "remove"] {
         f.store.schedule_put(schedule(f, name)).await.unwrap();
     }
-    Stage { failed: first[0], waiting, running, due: f.now() }
+    let failed_too = [first[3], first[4]];
+    Stage { failed: first[0], failed_too, waiting, waiting_too, running, due: f.now() }
 }
 
 fn limit(pattern: &str) -> Limit {
@@ -240,6 +247,9 @@ async fn every_guarded_write(f: &Fixture, store: &SharedStore, on: &Stage) -> Ve
         ("enqueue_once", text(store.enqueue_once(once("k"), vec![job()]).await)),
         ("enqueue_once into a new lane", text(store.enqueue_once(once("l"), vec![new]).await)),
         ("retry", text(store.retry(on.failed).await)),
+        ("retry_edited", text(store.retry_edited(on.failed_too[0], raw(&json!(7))).await)),
+        ("retry_many", text(store.retry_many(vec![on.failed_too[1]]).await)),
+        ("cancel_many", text(store.cancel_many(vec![on.waiting_too]).await)),
         ("cancel of a waiting job", text(store.cancel(on.waiting).await)),
         ("cancel of a running job", text(store.cancel(on.running).await)),
         ("pause", text(store.pause(PauseTarget::Kind("k".into())).await)),
@@ -304,11 +314,16 @@ pub async fn every_guarded_write_of_the_leader_takes_effect(f: &Fixture) {
     let leader = f.another().await.under(epoch);
     for (what, answer) in every_guarded_write(f, &leader, &on).await {
         let answer = answer.unwrap_or_else(|error| panic!("{what} of the leader: {error:?}"));
-        let none = ["false", "None"].contains(&answer.as_str());
+        let none = ["false", "None", "[]"].contains(&answer.as_str());
         assert!(!none, "{what} found nothing to do: {answer}");
     }
     f.is(on.failed, State::Queued, "was retried").await;
+    for id in on.failed_too {
+        f.is(id, State::Queued, "was retried with others").await;
+    }
+    assert_eq!(f.job(on.failed_too[0]).await.payload.get(), "7", "was edited");
     f.is(on.waiting, State::Cancelled, "was cancelled").await;
+    f.is(on.waiting_too, State::Cancelled, "was cancelled with others").await;
     assert!(f.job(on.running).await.cancel_requested);
     assert_eq!(f.store.pauses().await.unwrap(), [PauseTarget::Kind("k".into())]);
     let patterns: Vec<String> = f.store.limits().await.unwrap().into_iter().map(|l| l.pattern).collect();

@@ -1,14 +1,21 @@
-//! Listings, counts and depth: what operators see.
+//! Listings, counts and depth: what operators see. Rules 29 to 31.
 
 use super::prelude::*;
 
-/// Forty jobs in every state, in two queues and of two kinds, and their ids, newest first.
+/// Forty jobs in every state, in two queues, of two kinds and with three limit keys, and their ids, newest first.
 async fn crowd(f: &Fixture) -> Vec<JobId> {
     let mut all = Vec::new();
     for number in 0..40 {
         let kind = if number % 2 == 0 { WORK } else { OTHER };
         let queue = if number % 3 == 0 { "q" } else { "default" };
-        all.push(f.enqueue(NewJob { kind: kind.into(), queue: queue.into(), ..job() }).await);
+        let new = NewJob {
+            kind: kind.into(),
+            queue: queue.into(),
+            limit_key: [None, Some("tenant a"), Some("tenant b")][number % 3].map(str::to_owned),
+            unique_key: (number % 7 == 0).then(|| format!("Order/{number}")),
+            ..NewJob::of(kind, &json!({ "n": number, "name": format!("Café {number}") })).unwrap()
+        };
+        all.push(f.enqueue(new).await);
         f.advance(Duration::from_millis(100));
     }
     let worker = f.worker("w").await;
@@ -55,12 +62,48 @@ pub async fn each_filter_gives_exactly_what_fits(f: &Fixture) {
     for id in everything {
         all.push(f.job(id).await);
     }
-    let since = all[20].created_at;
+    let (since, until) = (all[20].created_at, all[10].created_at);
     let base = JobFilter { limit: 3, ..JobFilter::default() };
     let mut filters = vec![
         JobFilter { kind: Some(OTHER.into()), ..base.clone() },
         JobFilter { queue: Some("q".into()), ..base.clone() },
         JobFilter { since: Some(since), ..base.clone() },
+        JobFilter { until: Some(until), ..base.clone() },
+        JobFilter { since: Some(since), until: Some(until), ..base.clone() },
+        JobFilter { since: Some(until), until: Some(since), ..base.clone() },
+        JobFilter { until: Some(all[39].created_at), ..base.clone() },
+        JobFilter { limit_key: Some("tenant b".into()), ..base.clone() },
+        JobFilter { limit_key: Some("nobody".into()), ..base.clone() },
+        JobFilter {
+            queue: Some("q".into()),
+            until: Some(until),
+            states: vec![State::Queued],
+            ..base.clone()
+        },
+        JobFilter { code: Some("BROKEN".into()), ..base.clone() },
+        JobFilter { code: Some("BROKEN".into()), states: vec![State::Failed], ..base.clone() },
+        JobFilter {
+            code: Some("BROKEN".into()),
+            kind: Some(WORK.into()),
+            since: Some(since),
+            ..base.clone()
+        },
+        JobFilter { code: Some("UPSTREAM_BUSY".into()), ..base.clone() },
+        JobFilter { code: Some("UPSTREAM_BUSY".into()), states: vec![State::Failed], ..base.clone() },
+        JobFilter { code: Some("broken".into()), ..base.clone() },
+        JobFilter { search: Some("cAFé 1".into()), ..base.clone() },
+        JobFilter { search: Some("order/".into()), ..base.clone() },
+        JobFilter { search: Some("IS BUSY".into()), ..base.clone() },
+        JobFilter { search: Some("%".into()), ..base.clone() },
+        JobFilter { search: Some("'\"_\\".into()), ..base.clone() },
+        JobFilter { search: Some("it is".into()), code: Some("BROKEN".into()), ..base.clone() },
+        JobFilter {
+            search: Some("café".into()),
+            states: vec![State::Done, State::Queued],
+            limit_key: Some("tenant a".into()),
+            until: Some(until),
+            ..base.clone()
+        },
         JobFilter { states: vec![State::Failed, State::Queued], ..base.clone() },
         JobFilter {
             kind: Some(WORK.into()),
@@ -73,15 +116,87 @@ pub async fn each_filter_gives_exactly_what_fits(f: &Fixture) {
     ];
     filters.extend(State::ALL.map(|state| JobFilter { states: vec![state], ..base.clone() }));
     for filter in filters {
-        let fits = |job: &&Job| {
-            (filter.states.is_empty() || filter.states.contains(&job.state))
-                && filter.kind.as_ref().is_none_or(|kind| *kind == job.kind)
-                && filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
-                && filter.since.is_none_or(|since| job.created_at >= since)
-        };
-        let expected: Vec<JobId> = all.iter().filter(fits).map(|job| job.id).collect();
+        let expected: Vec<JobId> = all.iter().filter(|job| fits(&filter, job)).map(|job| job.id).collect();
         let listed: Vec<JobId> = pages(f, filter.clone()).await.iter().map(|job| job.id).collect();
         assert_eq!(listed, expected, "{filter:?}");
+        assert_eq!(found_in_pages(f, filter.clone()).await, expected, "{filter:?}");
+        for up_to in [0, 1, 5, 1000] {
+            let counted = f.store.jobs_count(filter.clone(), up_to).await.unwrap();
+            assert_eq!(counted, up_to.min(expected.len() as u64), "up to {up_to}: {filter:?}");
+        }
+    }
+}
+
+/// What the rules say about one job, in plain words.
+fn fits(filter: &JobFilter, job: &Job) -> bool {
+    let holds =
+        |text: &str, search: &String| text.to_ascii_lowercase().contains(&search.to_ascii_lowercase());
+    let message = job.error.as_ref().map_or("", |error| error.message.as_str());
+    (filter.states.is_empty() || filter.states.contains(&job.state))
+        && filter.kind.as_ref().is_none_or(|kind| *kind == job.kind)
+        && filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
+        && filter.limit_key.as_ref().is_none_or(|key| Some(key) == job.limit_key.as_ref())
+        && filter.since.is_none_or(|since| job.created_at >= since)
+        && filter.until.is_none_or(|until| job.created_at < until)
+        && filter.code.as_ref().is_none_or(|code| job.error.as_ref().is_some_and(|error| error.code == *code))
+        && filter.search.as_ref().is_none_or(|search| {
+            holds(job.payload.get(), search)
+                || holds(job.unique_key.as_deref().unwrap_or_default(), search)
+                || holds(message, search)
+        })
+}
+
+/// All pages, from where each says that the next begins.
+async fn found_in_pages(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
+    let (mut all, mut before) = (Vec::new(), filter.before);
+    loop {
+        let found = f.store.jobs_found(JobFilter { before, ..filter.clone() }).await.unwrap();
+        assert!(found.scanned_all, "there are few rows: {filter:?}");
+        let full = found.jobs.len() == filter.limit as usize;
+        assert!(full || found.next_before.is_none(), "a short page is the last: {filter:?}");
+        all.extend(found.jobs.iter().map(|job| job.id));
+        match found.next_before {
+            Some(next) => before = Some(next),
+            None => return all,
+        }
+    }
+}
+
+pub async fn a_look_for_what_is_rare_ends_and_says_where_to_go_on(f: &Fixture) {
+    let rare = NewJob::of(WORK, &json!({ "needle": true })).unwrap();
+    let first = f.enqueue(rare.clone()).await;
+    for _ in 0..5 {
+        f.enqueue_all(vec![job(); 5000]).await;
+    }
+    let last = f.enqueue(rare).await;
+    let filter = JobFilter { search: Some("NEEDLE".into()), limit: 10, ..JobFilter::default() };
+    let found = f.store.jobs_found(filter.clone()).await.unwrap();
+    assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [last]);
+    assert!(!found.scanned_all, "there are more rows than it looks at");
+    let next = found.next_before.expect("it says where to go on");
+    assert_eq!(last.0 - next.0, i64::from(SCAN_MAX) - 1, "it has looked at as many rows as it may");
+    assert_eq!(f.store.jobs_count(filter.clone(), 10).await.unwrap(), 1, "nor is further counted");
+    let rest = f.store.jobs_found(JobFilter { before: Some(next), ..filter }).await.unwrap();
+    assert_eq!(rest.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [first]);
+    assert!(rest.scanned_all && rest.next_before.is_none(), "{rest:?}");
+}
+
+pub async fn a_filter_that_cannot_be_meant_is_refused(f: &Fixture) {
+    let base = JobFilter::default;
+    let bad = [
+        (JobFilter { limit: 0, ..base() }, "limit"),
+        (JobFilter { limit: PAGE_MAX + 1, ..base() }, "limit"),
+        (JobFilter { search: Some(String::new()), ..base() }, "search"),
+        (JobFilter { search: Some("x".repeat(501)), ..base() }, "search"),
+        (JobFilter { search: Some("a\0b".into()), ..base() }, "search"),
+        (JobFilter { kind: Some("a\0b".into()), ..base() }, "kind"),
+        (JobFilter { code: Some("\0".into()), ..base() }, "code"),
+    ];
+    for (filter, field) in bad {
+        let error = f.store.jobs_found(filter.clone()).await.unwrap_err();
+        assert_eq!(error.code(), "INVALID", "{filter:?}");
+        assert!(error.to_string().starts_with(field), "{error}");
+        assert!(f.store.jobs(filter).await.is_err());
     }
 }
 
@@ -95,10 +210,8 @@ pub async fn a_listed_job_is_the_job(f: &Fixture) {
 
 pub async fn a_page_is_never_larger_than_the_maximum(f: &Fixture) {
     f.enqueue_all(vec![job(); 1005]).await;
-    match f.store.jobs(JobFilter { limit: PAGE_MAX + 5, ..JobFilter::default() }).await {
-        Ok(page) => assert_eq!(page.len(), PAGE_MAX as usize, "cut at the maximum"),
-        Err(error) => assert_eq!(error.code(), "INVALID", "{error}"),
-    }
+    let refused = f.store.jobs(JobFilter { limit: PAGE_MAX + 5, ..JobFilter::default() }).await.unwrap_err();
+    assert_eq!(refused.code(), "INVALID", "{refused}");
     let page = f.store.jobs(JobFilter { limit: PAGE_MAX, ..JobFilter::default() }).await.unwrap();
     assert_eq!(page.len(), PAGE_MAX as usize, "the largest page");
 }

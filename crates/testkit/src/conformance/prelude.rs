@@ -11,7 +11,7 @@ pub(super) use stargate_queue::limits::Limit;
 pub(super) use stargate_queue::schedule::Schedule;
 pub(super) use stargate_queue::store::{
     Beat, Cancelled, ClaimedJob, Enqueued, JobFilter, Note, Once, Outcome, PAGE_MAX, PauseTarget,
-    PurgeReport, PurgeRequest, QueueCounts, Recovered, Settlement, Verdict, WakeMethod, WorkerRow,
+    PurgeReport, PurgeRequest, QueueCounts, Recovered, SCAN_MAX, Settlement, Verdict, WakeMethod, WorkerRow,
     WorkerSpec,
 };
 pub(super) use stargate_queue::{
