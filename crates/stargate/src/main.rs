@@ -2,11 +2,14 @@
 
 mod argument;
 mod assemble;
+mod auditing;
 mod candidate;
 mod cli;
 mod cmd;
 mod config;
+mod consent;
 mod directing;
+mod error_pages;
 mod failure;
 mod follow;
 mod gateway;
@@ -23,7 +26,9 @@ mod otel;
 mod output;
 mod payload;
 mod program;
+mod reach;
 mod recording;
+mod remote;
 mod run;
 mod service;
 mod signals;

@@ -130,6 +130,9 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ("comfy-table", &["stargate"]),
     ("indicatif", &["stargate"]),
     ("owo-colors", &["stargate"]),
+    ("ratatui", &["stargate"]),
+    // Support bundles.
+    ("tar", &["stargate"]),
     ("anstream", &["stargate"]),
     ("toml", &["stargate", "stargate-directive"]),
     ("tracing-subscriber", &["stargate", "stargate-bench", "stargate-testkit"]),

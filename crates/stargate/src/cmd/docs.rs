@@ -92,9 +92,7 @@ fn reference() -> String {
     root.build();
     let help = root.clone().render_help().to_string();
     section(&mut page, "stargate", 2, &help);
-    for command in
-        root.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
-    {
+    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         describe(&mut page, "stargate", command, 2);
     }
     page

@@ -52,8 +52,8 @@ impl Check {
     }
 }
 
-/// Runs every check; the failure of one does not keep the others from being made.
-pub(crate) async fn run(app: &App) -> Result<()> {
+/// Makes every check; the failure of one does not keep the others from being made.
+pub(crate) async fn checks(app: &App) -> Vec<Check> {
     let mut checks = vec![host::home(&app.settings), host::disk(&app.settings), outside::files()];
     match assemble::open_all(&app.settings, Migrate::No).await {
         Ok(Stores { jobs: store, pushes, tokens, .. }) => {
@@ -79,6 +79,12 @@ pub(crate) async fn run(app: &App) -> Result<()> {
     if app.settings.directives.engine == Engine::Temporal {
         checks.extend(temporal::checks(&app.settings).await);
     }
+    checks
+}
+
+/// Runs the command.
+pub(crate) async fn run(app: &App) -> Result<()> {
+    let checks = checks(app).await;
     if app.out.json {
         app.out.json(&checks);
     } else {

@@ -9,7 +9,7 @@ use stargate_queue::store::{Enqueued, Once, Store};
 use stargate_queue::{Due, Error, JobId, NewJob};
 
 use crate::argument;
-use crate::assemble::{self, Migrate};
+use crate::assemble;
 use crate::config::interval;
 use crate::failure::Result;
 use crate::follow::{self, Audience};
@@ -76,10 +76,11 @@ impl Enqueue {
         let mut job = self.job()?;
         // Ends when this function does: following a job is not accepting it, but belongs to it.
         let _traced = trace_enqueue(&mut job);
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         let accepted = match self.accept(store.as_ref(), &job).await {
-            // A kind that this configuration describes need not wait for the first worker.
-            Err(Error::UnknownKind { kind, mut known }) => {
+            // A kind that this configuration describes need not wait for the first worker. What a node serves is its own
+            // affair.
+            Err(Error::UnknownKind { kind, mut known }) if app.remote.is_none() => {
                 let ours = assemble::specs(&app.settings)?;
                 if !ours.iter().any(|spec| spec.name == kind) {
                     known.extend(ours.into_iter().map(|spec| spec.name));

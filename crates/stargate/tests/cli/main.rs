@@ -1,14 +1,18 @@
 //! The real binary, from the outside: exit codes, JSON, refusals, signals, the demo.
 
+mod bundle;
 mod clip;
 mod config;
 mod demo;
 mod doctor;
 mod jobs;
 mod leader;
+mod operate;
 mod reference;
+mod remote;
 mod serve;
 mod store;
+mod top;
 
 use std::process::Output;
 
