@@ -82,7 +82,8 @@ async fn text_from_outside_is_shown_and_never_run() {
     let id = stage.hostile_job().await;
     let text: String = url::form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect();
     let letters = stage.get("/mirror/dead-letters?repo=tools").await;
-    let ids = letters["dead_letters"].as_array().unwrap().iter().map(|one| one["dead_letter_id"].as_str().unwrap());
+    let ids =
+        letters["dead_letters"].as_array().unwrap().iter().map(|one| one["dead_letter_id"].as_str().unwrap());
     let mut pages = vec![
         format!("/jobs/{id}"),
         format!("/jobs/{id}/retry"),

@@ -14,7 +14,8 @@ use stargate_testkit::process::{Program, Running};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs if it ever becomes part of a page, and can be looked for if it does not.
-pub(crate) const HOSTILE: &str = r#"</pre></script><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'"pwned"#;
+pub(crate) const HOSTILE: &str =
+    r#"</pre></script><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'"pwned"#;
 
 const TOML: &str = r#"
 [worker]
@@ -69,7 +70,8 @@ map = { title = "/title" }
 table = "items"
 "#;
 
-const SCHEMA: &str = r#"{"type":"object","required":["id","title"],"properties":{"title":{"type":"string"}}}"#;
+const SCHEMA: &str =
+    r#"{"type":"object","required":["id","title"],"properties":{"title":{"type":"string"}}}"#;
 
 /// One test's surroundings.
 pub(crate) struct Stage {
@@ -130,12 +132,15 @@ impl Stage {
 
     async fn fill(&self) {
         let job = |kind: &str, queue: &str, payload: Value| json!({ "kind": kind, "queue": queue, "payload": payload });
-        let mut jobs: Vec<Value> = (0..60).map(|n| job("echo", "default", json!({ "order": 1000 + n }))).collect();
+        let mut jobs: Vec<Value> =
+            (0..60).map(|n| job("echo", "default", json!({ "order": 1000 + n }))).collect();
         jobs.extend((0..9).map(|n| job("bad", "mail", json!({ "to": format!("user{n}@example.org") }))));
         jobs.extend((0..4).map(|n| job("flaky", "sync", json!({ "account": n, "api_key": "k-123" }))));
         jobs.push(job("video:transcode", "media", json!({ "source": "s3://clips/a.mov", "height": 1080 })));
         jobs.push(json!({ "kind": "echo", "queue": "reports", "payload": { "later": true }, "delay": "2h" }));
-        jobs.push(json!({ "kind": "echo", "payload": {}, "limit_key": "tenant:acme", "unique_key": "acme:7" }));
+        jobs.push(
+            json!({ "kind": "echo", "payload": {}, "limit_key": "tenant:acme", "unique_key": "acme:7" }),
+        );
         self.post("/jobs/batch", &json!({ "jobs": jobs })).await;
         self.post("/directives/issues/runs", &json!({})).await;
         self.settled().await;
@@ -145,12 +150,16 @@ impl Stage {
     async fn settled(&self) {
         stargate_testkit::eventually(PATIENCE, "the jobs to end", || async {
             let failed = self.get("/jobs?state=failed&kind=bad").await["jobs"].as_array().unwrap().len();
-            let done = self.get("/jobs?state=done&kind=echo&limit=100").await["jobs"].as_array().unwrap().len();
+            let done =
+                self.get("/jobs?state=done&kind=echo&limit=100").await["jobs"].as_array().unwrap().len();
             let run = self.get("/runs").await["runs"][0]["outcome"].clone();
             let letters = self.get("/mirror").await["mirrors"][0]["dead_letters"].clone();
             match failed >= 9 && done >= 61 && run == "succeeded" && letters.as_u64() >= Some(2) {
                 true => Ok(()),
-                false => Err(format!("{failed} failed, {done} done, run {run}, dead letters {letters}\n{}", self.up.log())),
+                false => Err(format!(
+                    "{failed} failed, {done} done, run {run}, dead letters {letters}\n{}",
+                    self.up.log()
+                )),
             }
         })
         .await;
@@ -165,7 +174,8 @@ impl Stage {
         // Written by hand: a value would not hold the number.
         let text = body.to_string().replace("\"big\":1", "\"big\":12345678901234567890123");
         let client = reqwest::Client::new();
-        let request = client.post(format!("{}/api/v1/jobs", self.url())).header("content-type", "application/json");
+        let request =
+            client.post(format!("{}/api/v1/jobs", self.url())).header("content-type", "application/json");
         let sent = request.body(text).send().await.unwrap();
         let answer: Value = serde_json::from_str(&sent.text().await.unwrap()).unwrap();
         let id = answer["id"].as_i64().unwrap_or_else(|| panic!("{answer}"));
@@ -219,7 +229,8 @@ fn mirrored(home: &Path) {
     }
     git(&repo, &["remote", "add", "github-origin", remote.to_str().unwrap()], b"");
     let hook = remote.join("hooks/update");
-    std::fs::write(&hook, "#!/bin/sh\ncase $1 in *pwned*) echo \"$1 is protected\" >&2; exit 1;; esac\n").unwrap();
+    std::fs::write(&hook, "#!/bin/sh\ncase $1 in *pwned*) echo \"$1 is protected\" >&2; exit 1;; esac\n")
+        .unwrap();
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
     let stream = b"commit refs/chain\ncommitter a <a@b> 1700000000 +0000\ndata 3\none\n";
     git(&repo, &["fast-import", "--quiet", "--force"], stream);

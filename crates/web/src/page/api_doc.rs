@@ -112,12 +112,18 @@ fn route(document: &Value, verb: &'static str, path: &str, operation: &Value) ->
         verb,
         path: path.to_owned(),
         // Without a summary the first line says it.
-        summary: if summary.is_empty() { description.lines().next().unwrap_or_default().to_owned() } else { summary },
+        summary: if summary.is_empty() {
+            description.lines().next().unwrap_or_default().to_owned()
+        } else {
+            summary
+        },
         description,
         parameters: parameters.iter().map(parameter).collect(),
         body: body.map(|body| json::pretty(&body.to_string())),
         answers: answers(operation),
-        curl: format!("curl{method} -H \"authorization: Bearer $STARGATE_TOKEN\"{data} \"$STARGATE_URL{server}{path}\""),
+        curl: format!(
+            "curl{method} -H \"authorization: Bearer $STARGATE_TOKEN\"{data} \"$STARGATE_URL{server}{path}\""
+        ),
     }
 }
 
@@ -192,7 +198,10 @@ fn example(document: &Value, schema: &Value, depth: usize) -> Value {
         Some("object") => {
             let none = Map::new();
             let fields = schema["properties"].as_object().unwrap_or(&none).iter();
-            fields.map(|(name, field)| (name.clone(), example(document, field, depth + 1))).collect::<Map<_, _>>().into()
+            fields
+                .map(|(name, field)| (name.clone(), example(document, field, depth + 1)))
+                .collect::<Map<_, _>>()
+                .into()
         }
         Some("array") => Value::Array(vec![example(document, &schema["items"], depth + 1)]),
         Some("integer" | "number") => schema["minimum"].as_i64().unwrap_or(0).into(),

@@ -66,8 +66,10 @@ pub(crate) async fn serve(Path((hash, name)): Path<(String, String)>, headers: H
         return StatusCode::NOT_FOUND.into_response();
     };
     let asset = &ASSETS[index];
-    let accepts = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let gzip = accepts.split(',').any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"));
+    let accepts =
+        headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let gzip =
+        accepts.split(',').any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"));
     let mut response = match gzip {
         true => COMPRESSED[index].as_slice().into_response(),
         false => asset.bytes.into_response(),
@@ -92,12 +94,12 @@ mod tests {
     fn all_that_a_page_loads_is_small() {
         let bytes: usize = COMPRESSED.iter().map(Vec::len).sum();
         assert!(bytes < 60_000, "{bytes} bytes, compressed");
-
     }
 
     #[tokio::test]
     async fn it_is_kept_for_long_only_under_its_own_name() {
-        let gzip = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("br, gzip;q=1"))]);
+        let gzip =
+            HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("br, gzip;q=1"))]);
         let of = |hash: &str, name: &str| serve(Path((hash.to_owned(), name.to_owned())), gzip.clone());
         let answer = of(hash(), "vendor/htmx.min.js").await;
         assert_eq!(answer.headers()[header::CONTENT_ENCODING], "gzip");

@@ -48,7 +48,13 @@ struct Audit {
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Shown {
     let (actor, action, target) = (fields.text("actor"), fields.text("action"), fields.text("target"));
     let pairs = |before: &str, limit: &str| {
-        query([("actor", actor), ("action", action), ("target", target), ("before", before), ("limit", limit)])
+        query([
+            ("actor", actor),
+            ("action", action),
+            ("target", target),
+            ("before", before),
+            ("limit", limit),
+        ])
     };
     let path = format!("/audit{}", pairs(fields.text("before"), PAGE));
     let found: Actions = ask!(visit, visit.api.get(&path).await);

@@ -39,9 +39,14 @@ impl Asked {
         let action = match fields.text("action") {
             "retry" => "retry",
             "cancel" => "cancel",
-            other => return Err(Failed::invalid(format!("there is no action {other:?}; there are retry and cancel"))),
+            other => {
+                return Err(Failed::invalid(format!(
+                    "there is no action {other:?}; there are retry and cancel"
+                )));
+            }
         };
-        let number = |text: &str| text.parse().map_err(|_| Failed::invalid(format!("{text:?} is not a job's id")));
+        let number =
+            |text: &str| text.parse().map_err(|_| Failed::invalid(format!("{text:?} is not a job's id")));
         let ids = fields.all("ids").map(number).collect::<Answer<Vec<i64>>>()?;
         if ids.is_empty() && fields.get("all").is_none() {
             return Err(Failed::invalid("select at least one job, or take all that match"));
@@ -68,7 +73,11 @@ impl Asked {
             return format!("stargate job {}{} --yes", self.action, self.filter.options());
         }
         let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
-        format!("for id in {}; do stargate job {} \"$id\"; done", word(&ids.join(" ")).trim_matches('\''), self.action)
+        format!(
+            "for id in {}; do stargate job {} \"$id\"; done",
+            word(&ids.join(" ")).trim_matches('\''),
+            self.action
+        )
     }
 }
 

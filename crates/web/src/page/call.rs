@@ -67,7 +67,9 @@ pub(crate) struct Api {
 impl Api {
     /// Asks in the name of whoever sent this request.
     pub(crate) fn new(router: &Router, request: &axum::http::request::Parts) -> Self {
-        let named = PASSED_ON.into_iter().filter_map(|name| Some((name.clone(), request.headers.get(&name)?.clone())));
+        let named = PASSED_ON
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), request.headers.get(&name)?.clone())));
         let mut extensions = axum::http::Extensions::new();
         if let Some(peer) = request.extensions.get::<Peer>() {
             extensions.insert(*peer);
@@ -127,8 +129,9 @@ impl Api {
     async fn send(&self, method: Method, path: &str, body: Body, json: bool) -> Answer<Bytes> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() =
-            format!("/api/v1{path}").parse().map_err(|_| Failed::invalid("that cannot be part of an address"))?;
+        *request.uri_mut() = format!("/api/v1{path}")
+            .parse()
+            .map_err(|_| Failed::invalid("that cannot be part of an address"))?;
         *request.headers_mut() = self.headers.clone();
         *request.extensions_mut() = self.extensions.clone();
         if json {

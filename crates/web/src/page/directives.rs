@@ -129,7 +129,8 @@ pub(crate) async fn edit_cursor(visit: Visit, Path(name): Path<String>) -> Shown
 }
 
 async fn cursor_form(visit: Visit, name: String, sent: &Fields, problem: Option<Failed>) -> Shown {
-    let detail: CursorDetail = ask!(visit, visit.api.get(&format!("/directives/{}/cursor", encode(&name))).await);
+    let detail: CursorDetail =
+        ask!(visit, visit.api.get(&format!("/directives/{}/cursor", encode(&name))).await);
     let status = problem.as_ref().map_or(StatusCode::OK, |problem| problem.status);
     let page = CursorPage {
         frame: visit.frame(format!("Cursor of {name}"), HERE),
@@ -158,7 +159,10 @@ pub(crate) async fn move_cursor(visit: Visit, Path(name): Path<String>, Sent(fie
     match try_move(&visit, &name, &fields).await {
         Ok(moved) => {
             let to = format!("/directives/{}", encode(&name));
-            visit.done(&to, format!("The cursor of {} is moved; it has version {} now.", moved.directive, moved.version))
+            visit.done(
+                &to,
+                format!("The cursor of {} is moved; it has version {} now.", moved.directive, moved.version),
+            )
         }
         Err(failed) => cursor_form(visit, name, &fields, Some(failed)).await,
     }
@@ -168,7 +172,8 @@ async fn try_move(visit: &Visit, name: &str, fields: &Fields) -> Answer<CursorMo
     let beginning = fields.text("to") == "beginning";
     let pointer: Option<&RawValue> = match fields.get("pointer").filter(|_| !beginning) {
         Some(text) => Some(
-            serde_json::from_str(text).map_err(|error| Failed::invalid(format!("the pointer is not JSON: {error}")))?,
+            serde_json::from_str(text)
+                .map_err(|error| Failed::invalid(format!("the pointer is not JSON: {error}")))?,
         ),
         None => None,
     };
@@ -193,12 +198,19 @@ pub(crate) async fn retry_quarantined(visit: Visit, Path(name): Path<String>, Se
     let done: Answer<QuarantineRetried> =
         visit.api.change(Method::POST, &format!("{path}/quarantine/retry"), &RetryQuarantined { ids }).await;
     visit.after(&path, done, |done| {
-        format!("{} fit now, {} still do not.", counted(done.resolved, "record", "records"), html::count(done.failed))
+        format!(
+            "{} fit now, {} still do not.",
+            counted(done.resolved, "record", "records"),
+            html::count(done.failed)
+        )
     })
 }
 
 /// `POST /directives/{name}/quarantine/{id}/resolve`
 pub(crate) async fn resolve(visit: Visit, Path((name, id)): Path<(String, String)>) -> Shown {
-    let done: Answer<QuarantineResolved> = visit.api.post(&format!("/quarantine/{}/resolve", encode(&id))).await;
-    visit.after(&format!("/directives/{}", encode(&name)), done, |done| format!("Record {} counts as dealt with.", done.id))
+    let done: Answer<QuarantineResolved> =
+        visit.api.post(&format!("/quarantine/{}/resolve", encode(&id))).await;
+    visit.after(&format!("/directives/{}", encode(&name)), done, |done| {
+        format!("Record {} counts as dealt with.", done.id)
+    })
 }

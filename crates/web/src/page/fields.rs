@@ -43,7 +43,9 @@ impl FromRequestParts<Site> for Fields {
 
     async fn from_request_parts(parts: &mut Parts, site: &Site) -> Result<Self, Response> {
         let query = Query::from_request_parts(parts, site).await;
-        query.map(|Query(pairs)| Self(pairs)).map_err(|error| bare_error(site, &Failed::invalid(error.body_text())))
+        query
+            .map(|Query(pairs)| Self(pairs))
+            .map_err(|error| bare_error(site, &Failed::invalid(error.body_text())))
     }
 }
 

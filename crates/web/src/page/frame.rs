@@ -116,7 +116,12 @@ impl Visit {
     }
 
     /// Does what the answer of a change asks for: tells it, or what went wrong, on the page named.
-    pub(crate) fn after<T>(&self, to: &str, done: super::call::Answer<T>, tell: impl FnOnce(T) -> String) -> Shown {
+    pub(crate) fn after<T>(
+        &self,
+        to: &str,
+        done: super::call::Answer<T>,
+        tell: impl FnOnce(T) -> String,
+    ) -> Shown {
         match done {
             Ok(done) => self.done(to, tell(done)),
             Err(failed) if failed.status == StatusCode::UNAUTHORIZED => {
@@ -205,7 +210,8 @@ pub(crate) fn render(status: StatusCode, page: &impl Template) -> Response {
         Ok(html) => (status, HtmlResponse(html)).into_response(),
         Err(error) => {
             tracing::error!(%error, "a page could not be rendered");
-            (StatusCode::INTERNAL_SERVER_ERROR, HtmlResponse("the page could not be rendered")).into_response()
+            (StatusCode::INTERNAL_SERVER_ERROR, HtmlResponse("the page could not be rendered"))
+                .into_response()
         }
     }
 }

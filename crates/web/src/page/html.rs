@@ -79,7 +79,11 @@ pub(crate) fn span(seconds: impl Borrow<f64>) -> String {
     if seconds < 10.0 {
         return format!("{} s", (seconds * 10.0).round() / 10.0);
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and only shown")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative, and only shown"
+    )]
     let whole = seconds.round() as u64;
     let at = UNITS.iter().position(|(_, length)| whole >= *length).unwrap_or(UNITS.len() - 1);
     let (name, length) = UNITS[at];
@@ -151,7 +155,9 @@ pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte))
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -197,7 +203,10 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!([0_u64, 999, 1000, 1_234_567].map(count), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
+        assert_eq!(
+            [0_u64, 999, 1000, 1_234_567].map(count),
+            ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]
+        );
         assert_eq!(counted(1_u64, "job", "jobs"), "1 job");
     }
 

@@ -60,7 +60,11 @@ pub(crate) async fn show(visit: Visit, Path(id): Path<String>) -> Shown {
         payload_bytes: job.payload.get().len(),
         result: job.result.as_ref().map(|result| json::pretty(result.get())),
         took: job.started_at.as_ref().zip(job.finished_at.as_ref()).map(|(from, to)| html::between(from, to)),
-        waited: job.started_at.as_ref().filter(|at| **at >= job.run_at).map(|at| html::between(&job.run_at, at)),
+        waited: job
+            .started_at
+            .as_ref()
+            .filter(|at| **at >= job.run_at)
+            .map(|at| html::between(&job.run_at, at)),
         announce: match job.state.as_str() {
             "processing" => format!("Job {} is running", job.id),
             state => format!("Job {} is {state}", job.id),
@@ -123,8 +127,8 @@ pub(crate) async fn retry(visit: Visit, Path(id): Path<String>, Sent(fields): Se
 }
 
 async fn retry_edited(visit: &Visit, path: &str, text: &str) -> Answer<Job> {
-    let payload: &RawValue =
-        serde_json::from_str(text).map_err(|error| Failed::invalid(format!("the payload is not JSON: {error}")))?;
+    let payload: &RawValue = serde_json::from_str(text)
+        .map_err(|error| Failed::invalid(format!("the payload is not JSON: {error}")))?;
     visit.api.change(Method::POST, &format!("{path}/retry"), &Retry { payload }).await
 }
 
@@ -146,7 +150,9 @@ pub(crate) struct Confirm {
 pub(crate) async fn ask_cancel(visit: Visit, Path(id): Path<String>) -> Shown {
     let job: Job = ask!(visit, visit.api.get(&format!("/jobs/{}", encode(&id))).await);
     let consequence = match job.state.as_str() {
-        "queued" => "It ends at once and does not come back. Jobs that wait for it fail with DEPENDENCY_FAILED.",
+        "queued" => {
+            "It ends at once and does not come back. Jobs that wait for it fail with DEPENDENCY_FAILED."
+        }
         "processing" => "Its worker is asked to stop it, which can take as long as a heartbeat.",
         _ => "It has ended already, so there is nothing to cancel.",
     };

@@ -149,14 +149,18 @@ pub(crate) async fn list(visit: Visit, fields: Fields) -> Shown {
     }
     let before = fields.text("before");
     let path = format!("/jobs{}", filter.query(&[("before", before), ("limit", PAGE)]));
-    let (page, kinds, queues) =
-        futures::join!(visit.api.get::<JobPage>(&path), visit.api.get::<Kinds>("/kinds"), visit.api.get::<Queues>("/queues"));
+    let (page, kinds, queues) = futures::join!(
+        visit.api.get::<JobPage>(&path),
+        visit.api.get::<Kinds>("/kinds"),
+        visit.api.get::<Queues>("/queues")
+    );
     let page = ask!(visit, page);
     let next = page.next_before.map(|id| format!("/jobs{}", filter.query(&[("before", &id.to_string())])));
     // Offered only where it can do something: whoever wants to end all done jobs has mistaken the button.
     let retryable = filter.states.is_empty() || filter.has("failed");
     let cancellable = filter.states.is_empty() || filter.has("queued") || filter.has("processing");
-    let bulk = |action: &'static str| format!("/jobs/bulk{}", filter.query(&[("action", action), ("all", "1")]));
+    let bulk =
+        |action: &'static str| format!("/jobs/bulk{}", filter.query(&[("action", action), ("all", "1")]));
     let listed = Jobs {
         frame: visit.frame("Jobs", "/jobs"),
         states: STATES,
@@ -166,7 +170,9 @@ pub(crate) async fn list(visit: Visit, fields: Fields) -> Shown {
         scanned_all: page.scanned_all,
         rows: page.jobs.into_iter().map(Row::of).collect(),
         kinds: kinds.map(|kinds| kinds.kinds.into_iter().map(|kind| kind.kind).collect()).unwrap_or_default(),
-        queues: queues.map(|queues| queues.queues.into_iter().map(|queue| queue.queue).collect()).unwrap_or_default(),
+        queues: queues
+            .map(|queues| queues.queues.into_iter().map(|queue| queue.queue).collect())
+            .unwrap_or_default(),
         twin: format!("stargate job list{}", filter.options()),
         retry_all: retryable.then(|| bulk("retry")),
         cancel_all: cancellable.then(|| bulk("cancel")),
@@ -201,12 +207,15 @@ pub(crate) async fn new(visit: Visit, fields: Fields) -> Shown {
 }
 
 async fn form(visit: &Visit, fields: &Fields, problem: Option<Failed>) -> Shown {
-    let (kinds, queues) = futures::join!(visit.api.get::<Kinds>("/kinds"), visit.api.get::<Queues>("/queues"));
+    let (kinds, queues) =
+        futures::join!(visit.api.get::<Kinds>("/kinds"), visit.api.get::<Queues>("/queues"));
     let status = problem.as_ref().map_or(StatusCode::OK, |problem| problem.status);
     let page = NewJob {
         frame: visit.frame("Enqueue a job", "/jobs"),
         kinds: kinds.map(|kinds| kinds.kinds.into_iter().map(|kind| kind.kind).collect()).unwrap_or_default(),
-        queues: queues.map(|queues| queues.queues.into_iter().map(|queue| queue.queue).collect()).unwrap_or_default(),
+        queues: queues
+            .map(|queues| queues.queues.into_iter().map(|queue| queue.queue).collect())
+            .unwrap_or_default(),
         kind: fields.text("kind").to_owned(),
         queue: fields.text("queue").to_owned(),
         payload: fields.get("payload").unwrap_or("{}").to_owned(),
@@ -231,7 +240,9 @@ struct Body<'a> {
 /// `POST /jobs/new`
 pub(crate) async fn enqueue(visit: Visit, Sent(fields): Sent) -> Shown {
     match try_enqueue(&visit, &fields).await {
-        Ok(enqueued) => visit.done(&format!("/jobs/{}", enqueued.id), format!("Job {} is enqueued.", enqueued.id)),
+        Ok(enqueued) => {
+            visit.done(&format!("/jobs/{}", enqueued.id), format!("Job {} is enqueued.", enqueued.id))
+        }
         Err(failed) => form(&visit, &fields, Some(failed)).await,
     }
 }
@@ -264,7 +275,13 @@ mod tests {
 
     #[test]
     fn a_filter_is_the_same_in_the_address_and_on_the_command_line() {
-        let given = fields(&[("state", "failed"), ("state", "queued"), ("kind", "a b"), ("q", "it's"), ("since", "")]);
+        let given = fields(&[
+            ("state", "failed"),
+            ("state", "queued"),
+            ("kind", "a b"),
+            ("q", "it's"),
+            ("since", ""),
+        ]);
         let filter = Filter::of(&given);
         assert_eq!(filter.query(&[("before", "7")]), "?state=failed%2Cqueued&kind=a%20b&q=it%27s&before=7");
         assert_eq!(filter.options(), r" --state failed,queued --kind 'a b' --search 'it'\''s'");

@@ -213,6 +213,8 @@ mod tests {
 
     #[test]
     fn what_may_not_be_seen_is_marked() {
-        assert!(pretty(r#"{"token":"[redacted]"}"#).to_string().contains("<span class=\"r\">redacted</span>"));
+        assert!(
+            pretty(r#"{"token":"[redacted]"}"#).to_string().contains("<span class=\"r\">redacted</span>")
+        );
     }
 }

@@ -123,7 +123,9 @@ pub(crate) async fn requeue(visit: Visit, Sent(fields): Sent) -> Shown {
     };
     let done: Answer<FailuresRequeued> = visit.api.change(Method::POST, "/failures/requeue", &body).await;
     let to = match &done {
-        Ok(FailuresRequeued { canary: Some(id), .. } | FailuresRequeued { canary: None, job: Some(id), .. }) => {
+        Ok(
+            FailuresRequeued { canary: Some(id), .. } | FailuresRequeued { canary: None, job: Some(id), .. },
+        ) => {
             format!("/jobs/{id}")
         }
         _ => HERE.to_owned(),
@@ -140,7 +142,8 @@ pub(crate) async fn requeue(visit: Visit, Sent(fields): Sent) -> Shown {
 
 /// What became of dead letters, in words.
 pub(crate) fn requeued(done: &LettersRequeued) -> String {
-    let mut text = format!("{} entered again.", counted(done.requeued.len(), "dead letter is", "dead letters are"));
+    let mut text =
+        format!("{} entered again.", counted(done.requeued.len(), "dead letter is", "dead letters are"));
     if let Some(first) = done.failed.first() {
         text.push_str(&format!(" {} not: {}.", counted(done.failed.len(), "is", "are"), first.error));
     }

@@ -27,13 +27,8 @@ struct Login<'a> {
 
 fn form(site: &Site, status: StatusCode, next: &str, open: bool, problem: Option<String>) -> Response {
     let shared = &site.0.shared;
-    let page = Login {
-        base: site.base(),
-        instance: &shared.about.instance,
-        next: local(next),
-        problem,
-        open,
-    };
+    let page =
+        Login { base: site.base(), instance: &shared.about.instance, next: local(next), problem, open };
     render(status, &page)
 }
 
@@ -49,7 +44,8 @@ pub(crate) async fn sign_in(State(site): State<Site>, parts: Parts, Sent(fields)
     let next = fields.text("next");
     let token = fields.text("token");
     // What a cookie or a header could not carry is no token of ours.
-    let clean = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"\";,\\".contains(&byte));
+    let clean =
+        !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"\";,\\".contains(&byte));
     let api = Api::new(&site.0.api, &parts).with_token(token).filter(|_| clean);
     let answer = match api {
         Some(api) => api.get::<Whoami>("/whoami").await.map_err(|failed| (failed.status, failed.message)),

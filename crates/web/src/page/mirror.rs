@@ -13,7 +13,8 @@ use super::job::Confirm;
 use super::json;
 use super::letters::requeued;
 use crate::api::types::mirror::{
-    DeadLetter, DeadLetters, LettersPurged, LettersRequeued, Mirror, MirrorDetail, Mirrors, Repo, Repos, Verification,
+    DeadLetter, DeadLetters, LettersPurged, LettersRequeued, Mirror, MirrorDetail, Mirrors, Repo, Repos,
+    Verification,
 };
 
 const HERE: &str = "/mirror";
@@ -39,7 +40,8 @@ struct MirrorList {
 
 /// `GET /mirror`
 pub(crate) async fn list(visit: Visit) -> Shown {
-    let (mirrors, repos) = futures::join!(visit.api.get::<Mirrors>("/mirror"), visit.api.get::<Repos>("/repos"));
+    let (mirrors, repos) =
+        futures::join!(visit.api.get::<Mirrors>("/mirror"), visit.api.get::<Repos>("/repos"));
     let mirrors = ask!(visit, mirrors).mirrors;
     let mut repos = repos.map(|repos| repos.repos).unwrap_or_default();
     repos.retain(|repo| !mirrors.iter().any(|mirror| mirror.repo == repo.name));
@@ -66,8 +68,10 @@ pub(crate) async fn show(visit: Visit, Path(repo): Path<String>) -> Shown {
 async fn page(visit: Visit, repo: &str, verification: Option<Verification>) -> Shown {
     let detail_path = format!("/mirror/{}", encode(repo));
     let letters_path = format!("/mirror/dead-letters?repo={}&limit=100", encode(repo));
-    let (detail, letters) =
-        futures::join!(visit.api.get::<MirrorDetail>(&detail_path), visit.api.get::<DeadLetters>(&letters_path));
+    let (detail, letters) = futures::join!(
+        visit.api.get::<MirrorDetail>(&detail_path),
+        visit.api.get::<DeadLetters>(&letters_path)
+    );
     let detail = ask!(visit, detail);
     let letters = ask!(visit, letters);
     let checkpoint = detail.checkpoint.as_ref().map(|found| json::pretty(&found.to_string()));
@@ -120,7 +124,8 @@ struct RequeueLetters<'a> {
 /// `POST /mirror/{repo}/requeue`
 pub(crate) async fn requeue(visit: Visit, Path(repo): Path<String>, Sent(fields): Sent) -> Shown {
     let body = RequeueLetters { repo: &repo, ids: fields.all("ids").collect() };
-    let done: Answer<LettersRequeued> = visit.api.change(Method::POST, "/mirror/dead-letters/requeue", &body).await;
+    let done: Answer<LettersRequeued> =
+        visit.api.change(Method::POST, "/mirror/dead-letters/requeue", &body).await;
     visit.after(&format!("/mirror/{}", encode(&repo)), done, |done| requeued(&done))
 }
 
@@ -149,8 +154,11 @@ struct PurgeLetters<'a> {
 /// `POST /mirror/{repo}/purge`
 pub(crate) async fn purge(visit: Visit, Path(repo): Path<String>) -> Shown {
     let body = PurgeLetters { repo: &repo };
-    let done: Answer<LettersPurged> = visit.api.change(Method::POST, "/mirror/dead-letters/purge", &body).await;
-    let tell = |done: LettersPurged| format!("{} removed.", counted(done.purged.len(), "dead letter is", "dead letters are"));
+    let done: Answer<LettersPurged> =
+        visit.api.change(Method::POST, "/mirror/dead-letters/purge", &body).await;
+    let tell = |done: LettersPurged| {
+        format!("{} removed.", counted(done.purged.len(), "dead letter is", "dead letters are"))
+    };
     visit.after(&format!("/mirror/{}", encode(&repo)), done, tell)
 }
 

@@ -89,7 +89,11 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Shown {
         frame: visit.frame("Overview", "/"),
         announce: spoken(&problems),
         problems,
-        well: format!("{} alive, {} ready.", counted(stats.workers_alive, "worker is", "workers are"), counted(stats.jobs.ready, "job is", "jobs are")),
+        well: format!(
+            "{} alive, {} ready.",
+            counted(stats.workers_alive, "worker is", "workers are"),
+            counted(stats.jobs.ready, "job is", "jobs are")
+        ),
         cards: cards(&stats, &activity),
         window,
         window_words,
@@ -105,7 +109,9 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Shown {
 }
 
 fn optional<T>(answer: Answer<T>) -> Option<T> {
-    answer.map_err(|Failed { code, message, .. }| tracing::debug!(code, message, "left out of the overview")).ok()
+    answer
+        .map_err(|Failed { code, message, .. }| tracing::debug!(code, message, "left out of the overview"))
+        .ok()
 }
 
 /// What a screen reader says when it changes.

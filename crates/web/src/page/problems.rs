@@ -122,10 +122,15 @@ fn workers(known: &Known<'_>, found: &mut Vec<Problem>) {
         };
         found.push(Problem::new(level, text).more("Start one: stargate worker").at("/workers", "Workers"));
     }
-    let lost: Vec<&Worker> = known.workers.iter().filter(|worker| !worker.alive && worker.holding > 0).collect();
+    let lost: Vec<&Worker> =
+        known.workers.iter().filter(|worker| !worker.alive && worker.holding > 0).collect();
     if let Some(first) = lost.first() {
         let holding: u64 = lost.iter().map(|worker| worker.holding).sum();
-        let text = format!("{} silent with {}", counted(lost.len(), "worker is", "workers are"), counted(holding, "job", "jobs"));
+        let text = format!(
+            "{} silent with {}",
+            counted(lost.len(), "worker is", "workers are"),
+            counted(holding, "job", "jobs")
+        );
         let more = format!("{} was heard of last {}", first.name, html::instant(&first.beat_at));
         found.push(Problem::new(Level::Bad, text).more(more).at("/workers", "Workers"));
     }
@@ -167,18 +172,28 @@ fn failing(known: &Known<'_>, found: &mut Vec<Problem>) {
 
 fn pauses(known: &Known<'_>, found: &mut Vec<Problem>) {
     for queue in known.queues.iter().filter(|queue| queue.paused) {
-        let text = format!("The queue {} is paused, {} in it", queue.queue, counted(queue.ready, "job waits", "jobs wait"));
+        let text = format!(
+            "The queue {} is paused, {} in it",
+            queue.queue,
+            counted(queue.ready, "job waits", "jobs wait")
+        );
         found.push(Problem::new(Level::Warn, text).at("/queues", "Resume"));
     }
     for kind in known.kinds.iter().filter(|kind| kind.paused) {
-        found.push(Problem::new(Level::Warn, format!("The kind {} is paused", kind.kind)).at("/queues", "Resume"));
+        found.push(
+            Problem::new(Level::Warn, format!("The kind {} is paused", kind.kind)).at("/queues", "Resume"),
+        );
     }
 }
 
 fn mirrored(mirror: &Mirror, found: &mut Vec<Problem>) {
     let link = format!("/mirror/{}", encode(&mirror.repo));
     if matches!(mirror.breaker.as_deref(), Some("open" | "probing")) {
-        let text = format!("The mirror of {} is away, {}", mirror.repo, counted(mirror.backlog, "entry waits", "entries wait"));
+        let text = format!(
+            "The mirror of {} is away, {}",
+            mirror.repo,
+            counted(mirror.backlog, "entry waits", "entries wait")
+        );
         let more = mirror.error.clone().unwrap_or_default();
         found.push(Problem::new(Level::Bad, text).more(more).at(link.clone(), "Look"));
     } else if mirror.lag_seconds >= LAG_WARN_SEC {
@@ -239,7 +254,15 @@ mod tests {
     #[test]
     fn the_worst_comes_first() {
         let stats = stats(3, Some(61.0), 0);
-        let paused = Queue { queue: "q".into(), paused: true, ready: 1, delayed: 0, blocked: 0, processing: 0, failed: 0 };
+        let paused = Queue {
+            queue: "q".into(),
+            paused: true,
+            ready: 1,
+            delayed: 0,
+            blocked: 0,
+            processing: 0,
+            failed: 0,
+        };
         let found = find(&Known { stats: Some(&stats), queues: &[paused], ..Known::default() });
         let levels: Vec<Level> = found.iter().map(|problem| problem.level).collect();
         assert_eq!(levels, [Level::Bad, Level::Warn, Level::Warn], "{found:?}");

@@ -26,8 +26,11 @@ struct QueuesPage {
 /// `GET /queues`
 pub(crate) async fn show(visit: Visit) -> Shown {
     let api = &visit.api;
-    let (queues, kinds, limits) =
-        futures::join!(api.get::<Queues>("/queues"), api.get::<Kinds>("/kinds"), api.get::<Limits>("/limits"));
+    let (queues, kinds, limits) = futures::join!(
+        api.get::<Queues>("/queues"),
+        api.get::<Kinds>("/kinds"),
+        api.get::<Limits>("/limits")
+    );
     let page = QueuesPage {
         queues: ask!(visit, queues).queues,
         kinds: ask!(visit, kinds).kinds,
@@ -87,7 +90,11 @@ struct NewLimit<'a> {
 pub(crate) async fn limit_set(visit: Visit, Sent(fields): Sent) -> Shown {
     let limit = (|| {
         let rate = fields.get("rate");
-        Ok::<_, Failed>(NewLimit { concurrency: fields.number("concurrency")?, rate, weight: fields.number("weight")? })
+        Ok::<_, Failed>(NewLimit {
+            concurrency: fields.number("concurrency")?,
+            rate,
+            weight: fields.number("weight")?,
+        })
     })();
     let done: Answer<Limit> = match limit {
         Ok(limit) => {
@@ -101,6 +108,7 @@ pub(crate) async fn limit_set(visit: Visit, Sent(fields): Sent) -> Shown {
 
 /// `POST /limits/remove`
 pub(crate) async fn limit_remove(visit: Visit, Sent(fields): Sent) -> Shown {
-    let done: Answer<Removed> = visit.api.delete(&format!("/limits/{}", encode(fields.text("pattern")))).await;
+    let done: Answer<Removed> =
+        visit.api.delete(&format!("/limits/{}", encode(fields.text("pattern")))).await;
     visit.after(HERE, done, |done| format!("The limit of {} is removed.", done.name))
 }

@@ -10,8 +10,15 @@ use super::json;
 use crate::api::types::directives::Run;
 
 /// The steps, in their order.
-const STEPS: [&str; 7] =
-    ["AcquireContext", "ResolveCursor", "FetchSourceData", "Transform", "Persist", "AdvanceCursor", "Finalize"];
+const STEPS: [&str; 7] = [
+    "AcquireContext",
+    "ResolveCursor",
+    "FetchSourceData",
+    "Transform",
+    "Persist",
+    "AdvanceCursor",
+    "Finalize",
+];
 
 /// A step and how it stands.
 struct Step {

@@ -73,7 +73,9 @@ async fn try_put(visit: &Visit, fields: &Fields) -> Answer<Schedule> {
 /// `POST /schedules/{name}/fire`
 pub(crate) async fn fire(visit: Visit, Path(name): Path<String>) -> Shown {
     match visit.api.post::<Enqueued>(&format!("/schedules/{}/fire", encode(&name))).await {
-        Ok(done) => visit.done(&format!("/jobs/{}", done.id), format!("The schedule {name} was fired by hand.")),
+        Ok(done) => {
+            visit.done(&format!("/jobs/{}", done.id), format!("The schedule {name} was fired by hand."))
+        }
         Err(failed) => visit.refused(HERE, &failed),
     }
 }

@@ -55,18 +55,17 @@ pub(crate) fn draw(terms: &[Term], overlaps: &[(u64, u64)], now: Timestamp) -> O
         let ended = term.ended_at.map_or_else(|| "now".to_owned(), |at| html::instant(&at));
         let title =
             format!("{}, epoch {}: {} to {ended}", term.instance, term.epoch, html::instant(&term.began_at));
-        blocks.push(Block {
-            x: format!("{from:.1}"),
-            width: format!("{width:.1}"),
-            class,
-            title,
-        });
+        blocks.push(Block { x: format!("{from:.1}"), width: format!("{width:.1}"), class, title });
     }
     let is_clean = overlaps.is_empty();
     let verdict = match overlaps.first() {
         None if terms.len() == 1 => "There was one term so far.".to_owned(),
-        None => format!("Of the last {} terms no two were at the same time, by the store's clock.", terms.len()),
-        Some((a, b)) => format!("The terms {a} and {b} overlap. Two nodes led at once: this must never happen."),
+        None => {
+            format!("Of the last {} terms no two were at the same time, by the store's clock.", terms.len())
+        }
+        Some((a, b)) => {
+            format!("The terms {a} and {b} overlap. Two nodes led at once: this must never happen.")
+        }
     };
     Some(Strip { blocks, from: html::instant(&first), until: html::instant(&last), verdict, is_clean })
 }
@@ -91,9 +90,14 @@ mod tests {
     fn terms_fill_the_strip_in_the_order_of_time() {
         let terms = [term(2, "b", 150, None), term(1, "a", 100, Some(150))];
         let strip = draw(&terms, &[], Timestamp::from_second(200).unwrap()).unwrap();
-        let places: Vec<_> = strip.blocks.iter().map(|block| (block.x.as_str(), block.width.as_str(), block.class)).collect();
+        let places: Vec<_> =
+            strip.blocks.iter().map(|block| (block.x.as_str(), block.width.as_str(), block.class)).collect();
         assert_eq!(places, [("0.0", "500.0", "term past"), ("500.0", "500.0", "term")]);
-        assert!(strip.is_clean && strip.verdict.starts_with("Of the last 2 terms no two"), "{}", strip.verdict);
+        assert!(
+            strip.is_clean && strip.verdict.starts_with("Of the last 2 terms no two"),
+            "{}",
+            strip.verdict
+        );
     }
 
     #[test]

@@ -103,7 +103,8 @@ fn line(first: &Event, last: &Event, drawn: usize, before: Option<Timestamp>) ->
             told.worker.as_deref().unwrap_or("a worker")
         ),
         "progress" => {
-            let percent = told.progress.or(told.percent).map_or_else(String::new, |percent| format!("to {percent} %"));
+            let percent =
+                told.progress.or(told.percent).map_or_else(String::new, |percent| format!("to {percent} %"));
             if drawn > 1 { format!("{percent}, in {drawn} steps") } else { percent }
         }
         _ => said(&told).unwrap_or_default(),
@@ -114,7 +115,8 @@ fn line(first: &Event, last: &Event, drawn: usize, before: Option<Timestamp>) ->
         what: first.event.clone(),
         at: html::ago(&last.at),
         after: before.map(|before| html::between(&before, &last.at)),
-        data: (carries && (own || (text.is_empty() && first.event != "created"))).then(|| json::pretty(last.data.get())),
+        data: (carries && (own || (text.is_empty() && first.event != "created")))
+            .then(|| json::pretty(last.data.get())),
         text,
     }
 }
@@ -172,7 +174,8 @@ mod tests {
             ("processing", r#"{"attempt":2,"worker":"w"}"#),
         ]);
         let attempts = attempts(&events);
-        let told: Vec<_> = attempts.iter().map(|one| (one.number.as_str(), one.badge(), one.error.as_deref())).collect();
+        let told: Vec<_> =
+            attempts.iter().map(|one| (one.number.as_str(), one.badge(), one.error.as_deref())).collect();
         assert_eq!(told, [("2", "processing", None), ("1", "failed", Some("EXEC_FAILED: exit 1"))]);
         assert_eq!(attempts[1].took(), "1 s");
     }
