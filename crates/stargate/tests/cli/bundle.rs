@@ -74,9 +74,7 @@ async fn a_bundle_has_what_support_asks_for_and_no_secrets() {
     }
     assert!(names.lines().all(|line| line.starts_with("-rw-------")), "{names}");
     assert!(
-        text.contains("last line")
-            && text.contains("VALIDATION_FAILED")
-            && text.contains("worker.concurrency")
+        text.contains("last line") && text.contains("EXEC_FAILED") && text.contains("worker.concurrency")
     );
     for secret in SECRETS.into_iter().chain([token.as_str()]) {
         assert!(!text.contains(secret), "{secret} is in the bundle:\n{text}");

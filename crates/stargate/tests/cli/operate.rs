@@ -62,7 +62,7 @@ async fn a_bulk_counts_shows_and_needs_a_yes() {
         (&json!(3), &json!(0), &json!(true))
     );
     assert_eq!(looked["sample"][0]["id"], json!(3), "newest first");
-    let text = program.answer(&["job", "retry", "--code", "VALIDATION_FAILED", "--dry-run"]);
+    let text = program.answer(&["job", "retry", "--code", "EXEC_FAILED", "--queue", "default", "--dry-run"]);
     assert!(text.contains("would retry 3 jobs"), "{text}");
     assert_eq!(states(&program), before, "nothing was changed");
 
@@ -106,7 +106,10 @@ async fn a_bulk_through_a_node_does_the_same() {
     assert!(text.ends_with("retried 3 jobs"), "{text}");
     let text = client.answer(&["job", "cancel", "--kind", "wrong", "--yes"]);
     assert!(text.ends_with("cancelled 3 jobs"), "{text}");
-    assert_eq!(json(&client, &["job", "list", "--code", "HANDLER_FATAL", "--json"])[0]["id"], json!(4));
+    assert_eq!(
+        json(&client, &["job", "list", "--code", "EXEC_FAILED", "--kind", "other", "--json"])[0]["id"],
+        json!(4)
+    );
     // The node has entered what it did.
     let actions = json(&client, &["audit", "--json"]);
     assert_eq!(
@@ -127,12 +130,12 @@ async fn failures_are_grouped_and_a_canary_goes_first() {
         (&json!("wrong"), &json!(3), &json!(3))
     );
     let output = program.run(&["failures"]);
-    assert!(stderr(&output).contains("failures requeue --kind wrong --code VALIDATION_FAILED --canary"));
+    assert!(stderr(&output).contains("failures requeue --kind wrong --code EXEC_FAILED --canary"));
     let (exit, error) =
         refusal(&program, &["failures", "requeue", "--kind", "echo", "--code", "X", "--canary", "--yes"]);
     assert_eq!((exit, &error["code"]), (3, &json!("NOT_FOUND")), "{error}");
 
-    let requeue = ["failures", "requeue", "--kind", "wrong", "--code", "VALIDATION_FAILED", "--canary"];
+    let requeue = ["failures", "requeue", "--kind", "wrong", "--code", "EXEC_FAILED", "--canary"];
     assert_eq!(refusal(&program, &requeue).0, 2, "nobody is asked here");
     let node = up(&program).await;
     // The canary fails again, so the others stay as they are.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use stargate_testkit::eventually;
 use stargate_testkit::process::{Program, Running};
 
@@ -139,10 +139,43 @@ async fn running_and_failed_jobs_are_steered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn schedules_and_limits_are_kept_by_the_node() {
+    let server = configured(KINDS);
+    let node = up(&server).await;
+    let client = client(&node);
+    let add =
+        ["schedule", "add", "a/nightly", "0 3 * * *", "echo", r#"{"n":1}"#, "--time-zone", "Europe/Berlin"];
+    assert!(client.answer(&add).contains("Europe/Berlin"));
+    assert_eq!(
+        client.answer(&["schedule", "list", "--json"]),
+        server.answer(&["schedule", "list", "--json"])
+    );
+    let job = client.answer(&["schedule", "fire", "a/nightly"]);
+    assert_eq!(json(&client, &["job", "show", &job, "--json"])["payload"], json!({ "n": 1 }));
+    client.answer(&["schedule", "remove", "a/nightly"]);
+    let wrong = ["schedule", "add", "s", "61 * * * *", "echo"];
+    assert_eq!(refusal(&client, &wrong), refusal(&server, &wrong));
+    client.answer(&["limit", "set", "tenant:*", "--concurrency", "2", "--rate", "10/s"]);
+    assert_eq!(client.answer(&["limit", "list", "--json"]), server.answer(&["limit", "list", "--json"]));
+    client.answer(&["limit", "remove", "tenant:*"]);
+    for arguments in
+        [&["limit", "remove", "tenant:*"][..], &["schedule", "remove", "x"], &["schedule", "fire", "x"]]
+    {
+        let (exit, error) = refusal(&client, arguments);
+        assert_eq!((exit, &error["code"]), (3, &json!("NOT_FOUND")), "{arguments:?}: {error}");
+    }
+    assert_eq!(json(&client, &["directive", "list", "--json"]), json!([]));
+    assert_eq!(refusal(&client, &["directive", "show", "x"]).0, 3);
+    assert_eq!(json(&client, &["mirror", "status", "--json"]), json!([]));
+    assert_eq!(refusal(&client, &["mirror", "status", "--repo", "x"]).0, 3);
+    untouched(&client);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_opens_what_its_role_allows_and_never_stands_in_an_answer() {
     let server = configured(KINDS);
     let token = |role: &str| server.answer(&["token", "add", role, "--role", role]);
-    let (read, write) = (token("read"), token("write"));
+    let (read, write, operate) = (token("read"), token("write"), token("operate"));
     let node = up(&server).await;
     let nobody = client(&node);
     let (exit, error) = refusal(&nobody, &["job", "list"]);
@@ -162,6 +195,12 @@ async fn a_token_opens_what_its_role_allows_and_never_stands_in_an_answer() {
     assert_eq!(reader.answer(&["job", "enqueue", "echo", "--token-file", file]), "1");
     let by_file = client(&node).with("STARGATE_TOKEN_FILE", file);
     assert_eq!(by_file.answer(&["job", "enqueue", "echo"]), "2");
+
+    let (exit, error) = refusal(&by_file, &["queue", "pause", "mail"]);
+    assert_eq!((exit, &error["code"]), (5, &json!("FORBIDDEN")), "{error}");
+    let operator = client(&node).with("STARGATE_TOKEN", &operate);
+    operator.answer(&["queue", "pause", "mail"]);
+    assert_eq!(json(&operator, &["audit", "--json"])[0]["actor"], json!("operate"));
 
     let wrong = client(&node).with("STARGATE_TOKEN", "sg_nobody_0000");
     for arguments in [&["job", "list", "-vv"][..], &["job", "list", "--json"], &["leader", "status"]] {
@@ -229,39 +268,30 @@ fn what_needs_the_store_itself_says_so_instead_of_working_on_another_one() {
     assert_eq!(refusal(&stargate(), &both).0, 2);
 }
 
-/// A server that takes a request and closes without an answer, so many times.
-async fn mute(times: usize) -> (String, tokio::task::JoinHandle<usize>) {
-    use tokio::io::AsyncReadExt as _;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// A server that takes requests and closes without an answer, so many times; ends with the number of them.
+fn mute(times: usize) -> (String, std::thread::JoinHandle<usize>) {
+    use std::io::Read as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let served = tokio::spawn(async move {
+    let served = std::thread::spawn(move || {
         let mut asked = 0;
         while asked < times {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut buffer = [0; 4096];
-            asked += usize::from(stream.read(&mut buffer).await.unwrap_or(0) > 0);
+            let (mut stream, _) = listener.accept().unwrap();
+            asked += usize::from(stream.read(&mut [0; 4096]).unwrap_or(0) > 0);
         }
         asked
     });
     (url, served)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_was_lost_is_asked_for_again_only_where_that_is_safe() {
-    let (url, served) = mute(2).await;
-    let (exit, error) = tokio::task::spawn_blocking(move || {
-        refusal(&stargate().with("STARGATE_URL", url), &["job", "enqueue", "echo"])
-    })
-    .await
-    .unwrap();
+#[test]
+fn an_answer_that_was_lost_is_asked_for_again_only_where_that_is_safe() {
+    let (url, served) = mute(2);
+    let (exit, error) = refusal(&stargate().with("STARGATE_URL", url), &["job", "enqueue", "echo"]);
     assert_eq!((exit, &error["code"]), (5, &json!("OUTCOME_UNKNOWN")), "{error}");
-    assert_eq!(served.await.unwrap(), 2, "an enqueue has a key and is sent twice");
-    let (url, served) = mute(1).await;
-    let error: Value = tokio::task::spawn_blocking(move || {
-        refusal(&stargate().with("STARGATE_URL", url), &["job", "cancel", "1"]).1
-    })
-    .await
-    .unwrap();
+    assert_eq!(served.join().unwrap(), 2, "an enqueue has a key and is sent twice");
+    let (url, served) = mute(1);
+    let (_, error) = refusal(&stargate().with("STARGATE_URL", url), &["job", "cancel", "1"]);
     assert_eq!(error["code"], json!("OUTCOME_UNKNOWN"), "{error}");
-    assert_eq!(served.await.unwrap(), 1, "a cancellation is not sent again");
+    assert_eq!(served.join().unwrap(), 1, "a cancellation is not sent again");
 }

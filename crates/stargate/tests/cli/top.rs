@@ -70,7 +70,7 @@ async fn under_a_terminal_it_draws_reacts_to_keys_and_gives_the_terminal_back() 
     let keys = shell.home().join("keys");
     eventually(PATIENCE, "the pipe for keys", || {
         let there = keys.exists();
-        async move { if there { Ok(()) } else { Err("not there yet") } }
+        async move { if there { Ok(()) } else { Err("not there yet".to_owned()) } }
     })
     .await;
     let mut keys = std::fs::OpenOptions::new().write(true).open(keys).unwrap();
@@ -78,7 +78,7 @@ async fn under_a_terminal_it_draws_reacts_to_keys_and_gives_the_terminal_back() 
     shows(&top, "\u{1b}[?1049h").await;
     shows(&top, "jobs failed within the last hour").await;
     press("4");
-    shows(&top, "VALIDATION_FAILED").await;
+    shows(&top, "EXEC_FAILED").await;
     press("2");
     shows(&top, "PROCESSING").await;
     press("p");

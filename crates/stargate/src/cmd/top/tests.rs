@@ -83,7 +83,10 @@ fn the_overview_tells_problems_first_and_when_nothing_will_be_ready() {
     assert!(line("! worker web-2 is silent and holds 2 jobs") < line("- queue mail is paused"), "{shown}");
     assert!(line("1 jobs failed within the last hour") < line("607 ready"), "{shown}");
     assert!(shown.contains("30.0 done per minute   nothing ready in about 20 min"), "{shown}");
-    assert!(shown.contains("95 % of jobs under 40 ms") && shown.contains("1 alive, 3 of 4 slots in use"), "{shown}");
+    assert!(
+        shown.contains("95 % of jobs under 40 ms") && shown.contains("1 alive, 3 of 4 slots in use"),
+        "{shown}"
+    );
 }
 
 #[test]
