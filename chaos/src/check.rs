@@ -56,7 +56,7 @@ pub(crate) struct Verdict {
 pub(crate) async fn judge(site: &Site, seen: Seen) -> Result<Verdict> {
     let reader = site.reader();
     let lines = ledger::read(&site.outside("ledger.ndjson"))?;
-    let mut verdict = jobs::judge(site, &reader, &lines).await?;
+    let mut verdict = jobs::judge(site, &reader, &lines, &seen).await?;
     let found = &mut verdict.violations;
     artifacts::judge(site, &reader, found).await?;
     git::judge(site, &reader, &lines, found, &mut verdict.figures).await?;

@@ -15,13 +15,17 @@ mod ledger;
 mod load;
 mod plan;
 mod report;
+mod rivals;
 mod run;
 mod s3;
 mod secrets;
 mod services;
 mod site;
+mod soak;
 mod watch;
 
 pub use report::Report;
+pub use rivals::rivals;
 pub use run::{Options, run};
 pub use site::{Kind, NAMESPACE};
+pub use soak::{Soak, soak};

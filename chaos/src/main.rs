@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
-use stargate_chaos::{Kind, NAMESPACE, Options};
+use stargate_chaos::{Kind, NAMESPACE, Options, Soak, rivals, soak};
 
 #[derive(Debug, Parser)]
 #[command(name = "stargate-chaos", about = "The whole product under seeded faults")]
@@ -21,6 +21,36 @@ struct Cli {
 enum Subject {
     /// Break things while users work, heal, and judge every invariant by what is found outside
     Run(Run),
+    /// The same load for a long time, and what grows meanwhile
+    Soak(SoakArgs),
+    /// Other queues beside ours: workers killed again and again, the database restarted
+    Rivals(RivalsArgs),
+}
+
+#[derive(Debug, Args)]
+struct RivalsArgs {
+    /// Where npm and pip put them
+    #[arg(long, default_value = "target/chaos-rivals")]
+    folder: PathBuf,
+    /// The program under test [default: the one beside this one]
+    #[arg(long)]
+    stargate: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct SoakArgs {
+    /// How long
+    #[arg(long, default_value_t = 120.0)]
+    minutes: f64,
+    /// On Postgres instead of SQLite
+    #[arg(long)]
+    postgres: bool,
+    /// Hold a transaction open for the whole run
+    #[arg(long)]
+    pinned: bool,
+    /// The program under test [default: the one beside this one]
+    #[arg(long)]
+    stargate: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -49,26 +79,45 @@ struct Run {
 }
 
 fn main() -> Result<ExitCode> {
-    let Cli { command: Subject::Run(args) } = Cli::parse();
-    if may_mount() && std::env::var_os(NAMESPACE).is_none() {
-        return in_a_namespace();
-    }
+    let cli = Cli::parse();
     let beside = std::env::current_exe().context("cannot find this program")?.with_file_name("stargate");
-    let sites =
-        if args.sites.is_empty() { vec![Kind::Sqlite, Kind::Postgres, Kind::Temporal] } else { args.sites };
-    let options = Options {
-        binary: args.stargate.unwrap_or(beside),
-        seed: args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
-        time: args.seconds.map_or_else(|| Duration::from_secs_f64(args.minutes * 60.0), Duration::from_secs),
-        faults: args.faults,
-        sites,
-        only: args.only,
-    };
-    println!("seed {}", options.seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(8).build()?;
-    let report = runtime.block_on(stargate_chaos::run(&options))?;
-    println!("{}", report.text());
-    Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let well = match cli.command {
+        Subject::Run(_) if may_mount() && std::env::var_os(NAMESPACE).is_none() => return in_a_namespace(),
+        Subject::Run(args) => {
+            let options = args.options(beside);
+            println!("seed {}", options.seed);
+            let report = runtime.block_on(stargate_chaos::run(&options))?;
+            println!("{}", report.text());
+            report.is_well()
+        }
+        Subject::Soak(SoakArgs { minutes, postgres, pinned, stargate }) => {
+            let time = Duration::from_secs_f64(minutes * 60.0);
+            runtime.block_on(soak(&Soak { binary: stargate.unwrap_or(beside), time, postgres, pinned }))?
+        }
+        Subject::Rivals(RivalsArgs { folder, stargate }) => {
+            let folder = std::path::absolute(folder)?;
+            rivals(&stargate.unwrap_or(beside), &folder)?;
+            true
+        }
+    };
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Run {
+    fn options(self, beside: PathBuf) -> Options {
+        let all = vec![Kind::Sqlite, Kind::Postgres, Kind::Temporal];
+        Options {
+            binary: self.stargate.unwrap_or(beside),
+            seed: self.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
+            time: self
+                .seconds
+                .map_or_else(|| Duration::from_secs_f64(self.minutes * 60.0), Duration::from_secs),
+            faults: self.faults,
+            sites: if self.sites.is_empty() { all } else { self.sites },
+            only: self.only,
+        }
+    }
 }
 
 /// Whether a file system of our own can be had.

@@ -1,6 +1,6 @@
 //! One run: set up, break, heal, judge.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use crate::watch::Watch;
 /// How long everything may take to be done once nothing is in the way. Backoffs, leases and the waits of breakers are in it.
 const HEALING: Duration = Duration::from_secs(150);
 const TELL_EVERY: Duration = Duration::from_secs(15);
+/// More than a push to the remote is given.
+const LOCK_AGE: Duration = Duration::from_secs(8);
 /// How long processes may take to end.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -140,13 +142,21 @@ async fn heal(site: &Arc<Site>) -> Result<Vec<Violation>> {
         servers.s3.lock().await.answers().await?;
     }
     site.ready().await?;
+    let locks = locks(&site.home.join("repos/r.git"));
+    if !locks.is_empty() {
+        println!("--- {:?}: killed gits left locks in the repository: {locks:?}", site.kind);
+    }
     let begin = Instant::now();
     let mut open;
     let mut told = Duration::ZERO;
     loop {
         open = check::unfinished(&site.reader()).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
         open.extend(unmirrored(site));
-        if open.is_empty() || begin.elapsed() > HEALING {
+        if open.is_empty() {
+            break;
+        }
+        tidy_remote(site);
+        if begin.elapsed() > HEALING {
             break;
         }
         if begin.elapsed() > told + TELL_EVERY {
@@ -170,6 +180,33 @@ async fn heal(site: &Arc<Site>) -> Result<Vec<Violation>> {
         found.extend(last_run(site).await?);
     }
     Ok(found)
+}
+
+/// The remote is a folder, so its own git is a child of the push that we kill, and leaves its locks behind; git asks for
+/// somebody to remove them. This is what the remote's operator does, once they are older than any push.
+fn tidy_remote(site: &Site) {
+    for lock in locks(&site.outside("remote.git")) {
+        let age =
+            std::fs::metadata(&lock).and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > LOCK_AGE) && std::fs::remove_file(&lock).is_ok() {
+            println!("--- {:?}: the remote's operator removes {}", site.kind, lock.display());
+        }
+    }
+}
+
+fn locks(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(locks(&path));
+        } else if path.extension().is_some_and(|end| end == "lock")
+            && !path.ends_with(".stargate/worker.lock")
+        {
+            found.push(path);
+        }
+    }
+    found
 }
 
 fn unmirrored(site: &Site) -> Vec<String> {

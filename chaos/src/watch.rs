@@ -1,6 +1,6 @@
 //! What is looked at all the time: who says that it leads, where the cursor is, what processes take and show.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ pub(crate) struct Seen {
     pub(crate) looks: u64,
     /// Looks at the cursor and the rows together.
     pub(crate) cursors: u64,
+    /// When each worker was seen to have beaten, in microseconds by the store's clock.
+    pub(crate) beats: HashMap<String, BTreeSet<i64>>,
     /// The most memory that one of our processes had, in KiB.
     pub(crate) memory_max: u64,
     /// The most files that one of them had open.
@@ -124,6 +126,8 @@ async fn leaders(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>)
 const BEFORE_CURSOR: &str = "select k.value, (select count(*) from items i where i.number <= N), (select count(*) from items) from @kv k \
      where k.key like '%/cursor'";
 
+const BEATS: &str = "select name, µ(beat_at) from @worker where gone_at is null";
+
 async fn cursors(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>) {
     let reader = site.reader();
     // The pointer is JSON text inside of JSON; both stores can take it out, each in its own words.
@@ -145,6 +149,15 @@ async fn cursors(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>)
                     let what =
                         format!("the cursor stands after item {pointer}, and {before} rows lie before it");
                     seen.violations.push(Violation::new(5, what));
+                }
+            }
+        }
+        let beats = tokio::time::timeout(Duration::from_secs(5), reader.rows(BEATS)).await;
+        if let Ok(Ok(rows)) = beats {
+            let mut seen = lock(&seen);
+            for row in rows {
+                if let [Some(name), Some(at)] = row.as_slice() {
+                    seen.beats.entry(name.clone()).or_default().extend(at.parse::<i64>());
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Jobs: nothing lost, nothing doubled, one end each, in the store's own time (INV-1, INV-2, INV-6, INV-9).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::evidence::{Reader, Row};
 use crate::ledger::Line;
 use crate::load::mark_digits;
 use crate::site::{LEASE, Site};
+use crate::watch::Seen;
 
 /// What is worth knowing beside the verdict.
 #[derive(Debug, Default, Clone)]
@@ -55,7 +56,6 @@ const HISTORY: &str = "select h.id, l.kind, h.state, h.attempt, µ(h.started_at)
 const OPEN: &str = "select j.id, l.kind, j.stage, j.payload, coalesce(j.error, '{}'), j.attempt from @job j join @lane l on l.id = j.lane_id \
      where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
 const EVENTS: &str = "select job_id, seq, event, µ(at), data from @job_event order by job_id, seq";
-const BEATS: &str = "select name, µ(beat_at) from @worker";
 
 /// What users asked for and is not done yet.
 pub(crate) async fn unfinished(reader: &Reader) -> Result<Vec<String>> {
@@ -69,7 +69,7 @@ pub(crate) async fn unfinished(reader: &Reader) -> Result<Vec<String>> {
     Ok(open)
 }
 
-pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line]) -> Result<Verdict> {
+pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line], seen: &Seen) -> Result<Verdict> {
     let mut verdict = Verdict::default();
     let ended = reader.rows(HISTORY).await?.iter().map(ended).collect::<Result<Vec<Ended>>>()?;
     let open = reader.rows(OPEN).await?;
@@ -79,8 +79,7 @@ pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line]) -> Resul
         as_expected(&mut verdict.violations, job);
     }
     timelines(&mut verdict, &ended, &events);
-    let beats = reader.rows(BEATS).await?;
-    early(&mut verdict, &events, &beats);
+    early(&mut verdict, &events, &seen.beats);
     let effects = std::fs::read_to_string(site.outside("effects.log")).context("what handlers did")?;
     executed(&mut verdict, &ended, &effects);
     Ok(verdict)
@@ -212,18 +211,20 @@ fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
     }
 }
 
-/// The lease is the silence of the worker: whoever was taken from had not been heard of for so long, by the store's clock.
-fn early(verdict: &mut Verdict, events: &[Row], beats: &[Row]) {
+/// A worker that comes back finds its own loss with its next beat, in one instant of the store.
+const OWN_BEAT_MICROS: i64 = 5_000;
+
+/// The lease is the silence of the worker: whoever was taken from was not seen to beat for so long, by the store's clock.
+fn early(verdict: &mut Verdict, events: &[Row], beats: &HashMap<String, BTreeSet<i64>>) {
     let column = |row: &Row, at: usize| row.get(at).and_then(Option::clone).unwrap_or_default();
-    let beats: HashMap<String, i64> =
-        beats.iter().filter_map(|row| Some((column(row, 0), column(row, 1).parse().ok()?))).collect();
     let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
     for row in events.iter().filter(|row| column(row, 2) == "requeued:stale") {
         verdict.figures.recovered += 1;
         let data: Value = serde_json::from_str(&column(row, 4)).unwrap_or_default();
         let at: i64 = column(row, 3).parse().unwrap_or(0);
-        let beat = data["worker"].as_str().and_then(|worker| beats.get(worker));
-        if let Some(beat) = beat.filter(|beat| at - **beat < lease) {
+        let beats = data["worker"].as_str().and_then(|worker| beats.get(worker));
+        let beat = beats.and_then(|beats| beats.range(at - lease + 1..at - OWN_BEAT_MICROS).next());
+        if let Some(beat) = beat {
             let what =
                 format!("job {} was taken over {} ms after a beat", column(row, 0), (at - beat) / 1000);
             verdict.violations.push(Violation::new(6, what));
@@ -308,7 +309,7 @@ mod tests {
                 .map(|c| Some(c.to_owned()))
                 .to_vec()
         };
-        let beats = [vec![Some("w".to_owned()), Some("1000".to_owned())]];
+        let beats = HashMap::from([("w".to_owned(), BTreeSet::from([1000, 9_000_000]))]);
         let mut verdict = Verdict::default();
         early(&mut verdict, &[row(2_001_000)], &beats);
         assert_eq!((verdict.violations.len(), verdict.figures.recovered), (0, 1));

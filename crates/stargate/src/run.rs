@@ -166,6 +166,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
             Ok(())
         }
         Command::Bench(bench) => bench.run(&app).await,
+        Command::Drill(drill) => drill.run(&app).await,
         Command::Demo(_)
         | Command::Help(_)
         | Command::Completions(_)

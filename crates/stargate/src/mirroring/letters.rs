@@ -6,7 +6,6 @@ use std::time::Duration;
 use stargate_base::clock;
 use stargate_mirror::DeadLetters;
 use stargate_mirror::metrics::{OLDEST_LETTER, OPEN_LETTERS};
-use stargate_web::Mirrors as _;
 use tokio_util::sync::CancellationToken;
 
 use super::supervise::Mirrors;
@@ -18,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// Looks until told to stop. A node that does not mirror has none.
 pub(crate) async fn run(mirrors: Mirrors, stop: CancellationToken) {
     loop {
-        let places = mirrors.running().into_iter().map(|(_, path)| path).collect();
+        let places = mirrors.running().into_iter().map(|place| place.path).collect();
         if let Ok((count, oldest)) = tokio::task::spawn_blocking(move || look(places)).await {
             metrics::gauge!(OPEN_LETTERS).set(count);
             metrics::gauge!(OLDEST_LETTER).set(oldest);

@@ -5,6 +5,7 @@ mod clip;
 mod config;
 mod demo;
 mod doctor;
+mod drill;
 mod jobs;
 mod leader;
 mod operate;
