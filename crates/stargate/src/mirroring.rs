@@ -1,7 +1,7 @@
 //! Which repositories are mirrored, and how: for the commands and for the node that leads.
 
-pub(crate) mod shown;
 pub(crate) mod letters;
+pub(crate) mod shown;
 pub(crate) mod supervise;
 
 use std::path::{Path, PathBuf};
