@@ -134,6 +134,26 @@
     button.classList.add('beat');
     requestAnimationFrame(() => requestAnimationFrame(() => button.classList.remove('beat')));
   });
+  // A page that is left stays in the browser's memory for the way back, with its stream. A browser has six connections to
+  // a site, so the seventh page would wait for ever: the stream is let go of, and taken up again on the way back.
+  let left = null;
+  window.addEventListener('pagehide', () => {
+    const stream = $('#stream');
+    if (!stream) return;
+    left = stream.cloneNode(false);
+    left.removeAttribute('data-htmx-powered');
+    const held = stream._htmx?.sse;
+    stream.remove();
+    held?.abortController?.abort();
+    held?.reader?.cancel?.().catch(() => {});
+  });
+  window.addEventListener('pageshow', () => {
+    if (!left || $('#stream')) return;
+    document.body.append(left);
+    window.htmx?.process(left);
+    left = null;
+    document.body.dispatchEvent(new CustomEvent('refresh'));
+  });
   // Nobody wants a list to move while choosing from it, or a form to change while filling it in.
   function busy(region) {
     if (paused || document.hidden) return true;
