@@ -267,7 +267,7 @@ impl Node {
                 return Failure::input(format!("{self} cannot do this: it does not know the route"))
                     .help("is it a stargate of the same version, with an API ('up' or 'serve')?");
             }
-            ("NOT_FOUND", _) => Exit::NotFound,
+            (_, 404) => Exit::NotFound,
             ("NOT_LEADER", _) => Exit::NotLeader,
             (_, 409) => Exit::Conflict,
             (_, 429) => Exit::Failed,
