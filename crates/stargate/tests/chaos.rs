@@ -1,4 +1,5 @@
-//! The short form of `cargo xtask chaos`: the whole product under seeded faults, some twenty seconds on each store.
+//! The short forms of `cargo xtask chaos` and `cargo xtask soak`: the whole product under seeded faults, some twenty seconds on each
+//! store, and what grows under a steady load.
 //!
 //! A seed that found something is added to [`SEEDS`], with what it found. `STARGATE_CHAOS_SEED` and
 //! `STARGATE_CHAOS_SECONDS` run another seed, or a longer one.
@@ -8,7 +9,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use stargate_chaos::{Kind, NAMESPACE, Options};
+use stargate_chaos::{Kind, NAMESPACE, Options, Soak, soak};
 
 /// What each run of the suite goes through, one seed for each site.
 const SEEDS: [u64; 2] = [1, 2];
@@ -60,5 +61,15 @@ async fn every_invariant_holds_under_faults_on_sqlite() {
 async fn every_invariant_holds_under_faults_on_postgres() {
     if !ran_in_a_namespace("every_invariant_holds_under_faults_on_postgres") {
         under_faults(Kind::Postgres, SEEDS[1]).await;
+    }
+}
+
+/// The short form of `cargo xtask soak`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn nothing_grows_under_a_steady_load_with_a_transaction_held_open() {
+    for postgres in [false, true] {
+        let binary = env!("CARGO_BIN_EXE_stargate").into();
+        let options = Soak { binary, time: Duration::from_secs(20), postgres, pinned: true };
+        assert!(soak(&options).await.unwrap(), "something grows: the figures are above");
     }
 }
