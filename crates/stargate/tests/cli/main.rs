@@ -1,4 +1,5 @@
 //! The real binary, from the outside: exit codes, JSON, refusals, signals, the demo.
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 mod bundle;
 mod clip;
