@@ -97,26 +97,13 @@ impl Service {
         }
         // First, because it fails most often and leaves nothing behind.
         let (listener, address) = bind(listen).await?;
-        let namespace = Some(settings.namespace.as_str()).filter(|name| !name.is_empty());
-        let metrics = stargate_web::metrics::install(namespace, METRICS)
-            .map_err(|error| Failure::config(chain(&error)))?;
+        let metrics = install_metrics(settings)?;
         let stores = assemble::open_all(settings, Migrate::Yes).await?;
         let policy = policy(listen, &*stores.tokens).await?;
         let store = Arc::clone(&stores.jobs);
         let planned = assemble::announce(store.as_ref(), settings).await?;
 
-        let (tasks, closing) = (Tasks::new(), CancellationToken::new());
-        let mut service = Self {
-            store: Arc::clone(&store),
-            address,
-            tasks,
-            closing,
-            pool: None,
-            candidate: None,
-            mirrors: Mirrors::default(),
-            temporal: None,
-            stop,
-        };
+        let mut service = Self::idle(&store, address, stop);
         // What may be set wrongly comes before the first job is taken.
         service.candidate = service.candidate(settings, role)?;
         let forward = forward(settings)?;
@@ -168,6 +155,21 @@ impl Service {
         service.tasks.spawn(stargate_web::serve(listener, web, scope, git, service.closing.clone()));
         service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
+    }
+
+    /// One that does nothing yet.
+    fn idle(store: &SharedStore, address: SocketAddr, stop: CancellationToken) -> Self {
+        Self {
+            store: Arc::clone(store),
+            address,
+            tasks: Tasks::new(),
+            closing: CancellationToken::new(),
+            pool: None,
+            candidate: None,
+            mirrors: Mirrors::default(),
+            temporal: None,
+            stop,
+        }
     }
 
     /// Starts what looks at the store for the metrics.
@@ -325,6 +327,11 @@ impl Service {
         }
         outcome.and(served)
     }
+}
+
+fn install_metrics(settings: &Settings) -> Result<stargate_web::MetricsHandle> {
+    let namespace = Some(settings.namespace.as_str()).filter(|name| !name.is_empty());
+    stargate_web::metrics::install(namespace, METRICS).map_err(|error| Failure::config(chain(&error)))
 }
 
 async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -333,7 +333,7 @@ async fn pauses_schedules_and_purge_do_what_they_say() {
     let age = Duration::from_secs(50);
     let report = b
         .store
-        .purge(PurgeRequest { done_age: age, failed_age: age, actions_age: age, batch: 10 })
+        .purge(PurgeRequest { done_age: age, failed_age: age, batch: 10, ..PurgeRequest::default() })
         .await
         .unwrap();
     assert_eq!((report.done, report.failed), (1, 0));
