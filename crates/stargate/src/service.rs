@@ -15,7 +15,7 @@ use stargate_gateway::{Gateway, Repositories};
 use stargate_queue::SharedStore;
 use stargate_queue::pool::{Pool, PoolConfig, PoolHandle};
 use stargate_repo::SharedPushes;
-use stargate_web::{App as Web, Forward, Scope};
+use stargate_web::{App as Web, Forward, MetricsHandle, Scope};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -67,6 +67,11 @@ impl Role {
         self != Self::Worker || settings.leader.campaign.unwrap_or(false)
     }
 
+    /// What it serves.
+    fn scope(self) -> Scope {
+        if self == Self::Worker { Scope::Status } else { Scope::Full }
+    }
+
     /// Where others reach the API of this node.
     fn address(self, settings: &Settings, bound: SocketAddr) -> Option<String> {
         let listening = (self != Self::Worker).then(|| format!("http://{bound}"));
@@ -97,7 +102,7 @@ impl Service {
         }
         // First, because it fails most often and leaves nothing behind.
         let (listener, address) = bind(listen).await?;
-        let metrics = install_metrics(settings)?;
+        let metrics = metrics(settings)?;
         let stores = assemble::open_all(settings, Migrate::Yes).await?;
         let policy = policy(listen, &*stores.tokens).await?;
         let store = Arc::clone(&stores.jobs);
@@ -150,9 +155,8 @@ impl Service {
         };
         service.tasks.spawn(metrics.run(service.closing.clone()));
         service.start_gauges(&stores.directives);
-        let scope = if role == Role::Worker { Scope::Status } else { Scope::Full };
         let git = git.map(|gateway| gateway.router());
-        service.tasks.spawn(stargate_web::serve(listener, web, scope, git, service.closing.clone()));
+        service.tasks.spawn(stargate_web::serve(listener, web, role.scope(), git, service.closing.clone()));
         service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
     }
@@ -329,7 +333,7 @@ impl Service {
     }
 }
 
-fn install_metrics(settings: &Settings) -> Result<stargate_web::MetricsHandle> {
+fn metrics(settings: &Settings) -> Result<MetricsHandle> {
     let namespace = Some(settings.namespace.as_str()).filter(|name| !name.is_empty());
     stargate_web::metrics::install(namespace, METRICS).map_err(|error| Failure::config(chain(&error)))
 }
