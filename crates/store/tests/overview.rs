@@ -11,6 +11,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use stargate_base::clock::wall;
 use stargate_queue::store::{JobFilter, Store};
 use stargate_queue::{KindSpec, State};
 use stargate_store::postgres::{self, Postgres};
@@ -47,7 +48,7 @@ const SQLITE: &str = "
 
 fn fill_sqlite(file: &Path, jobs: i64) {
     let raw = rusqlite::Connection::open(file).unwrap();
-    let now: i64 = stargate_base::clock::wall().as_microsecond();
+    let now: i64 = wall().as_microsecond();
     let half = jobs / 2;
     let step = 3_500_000_000 / half;
     let script = [(":half", half), (":now", now), (":step", step)]
@@ -125,7 +126,7 @@ async fn timed<T>(what: &str, mut ask: impl AsyncFnMut() -> T) -> T {
 
 fn filters() -> Vec<(&'static str, JobFilter)> {
     let base = || JobFilter { limit: 50, ..JobFilter::default() };
-    let ago = |minutes: i64| Some(stargate_base::clock::wall() - jiff::SignedDuration::from_mins(minutes));
+    let ago = |minutes: i64| Some(wall() - jiff::SignedDuration::from_mins(minutes));
     let text = |text: &str| Some(text.to_owned());
     vec![
         ("all", base()),
