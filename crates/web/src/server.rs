@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -92,7 +92,15 @@ fn routes(shared: Shared, scope: Scope) -> Router {
 fn below(base_path: &str, routes: Router<Shared>) -> Router<Shared> {
     match base_path {
         "" => routes,
-        base_path => routes.clone().nest(base_path, routes),
+        base_path => {
+            // Nested, the root has no slash at its end, and people type one.
+            let root = base_path.to_owned();
+            let slashed = async move |uri: Uri| {
+                let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+                Redirect::temporary(&format!("{root}{query}"))
+            };
+            routes.clone().nest(base_path, routes).route(&format!("{base_path}/"), get(slashed))
+        }
     }
 }
 

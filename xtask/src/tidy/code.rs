@@ -21,7 +21,7 @@ const GIVEN_OUT: [&str; 6] =
     ["JobError::new(", "Failure::new(", "Failure::failed(", "code:", "code =", "code("];
 
 /// Names of environment variables that do not begin with the prefix of ours.
-const ENVIRONMENT: [&str; 43] = [
+const ENVIRONMENT: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_ENDPOINT_URL",
     "AWS_REGION",
@@ -65,6 +65,7 @@ const ENVIRONMENT: [&str; 43] = [
     "TEMPORAL_TLS_CLIENT_KEY_PATH",
     "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
     "TEMPORAL_TLS_SERVER_NAME",
+    "SUDO_USER",
 ];
 
 /// A code and where it was first seen.
