@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-#[expect(clippy::print_stdout, reason = "that is how a build script speaks to cargo")]
 fn main() -> Result<(), Box<dyn Error>> {
     let dir = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../docs/errors").canonicalize()?;
     println!("cargo::rerun-if-changed={}", dir.display());
