@@ -7,6 +7,7 @@
 //! Debian does not have is kept in `target/services`.
 
 mod account;
+mod browser;
 mod cache;
 mod daemon;
 mod npm;
@@ -16,6 +17,8 @@ mod pgbouncer;
 mod pip;
 mod postgres;
 mod programs;
+mod prometheus;
+mod schemathesis;
 mod seaweedfs;
 mod taps;
 mod temporal;

@@ -214,6 +214,9 @@ pub(crate) enum Command {
     /// The effective settings
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
+    /// Break something on purpose, on a scratch queue, and see how long recovery takes
+    #[command(subcommand)]
+    Drill(cmd::drill::DrillCommand),
     /// Measure the queue on this machine
     #[command(subcommand)]
     Bench(cmd::bench::BenchCommand),

@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod directive;
 pub(crate) mod docs;
 pub(crate) mod doctor;
+pub(crate) mod drill;
 pub(crate) mod enqueue;
 pub(crate) mod explain;
 pub(crate) mod failures;

@@ -18,6 +18,11 @@ mod leading;
 mod log;
 mod mirroring;
 mod node;
+#[cfg(feature = "otel")]
+mod otel;
+#[cfg(not(feature = "otel"))]
+#[path = "no_otel.rs"]
+mod otel;
 mod output;
 mod payload;
 mod program;

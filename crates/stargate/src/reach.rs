@@ -53,6 +53,7 @@ fn reach(command: &Command) -> Reach {
         | Command::Migrate
         | Command::Store(_)
         | Command::Purge(_)
+        | Command::Drill(_)
         | Command::Doctor => Reach::Beside,
         Command::Up(_)
         | Command::Worker(_)

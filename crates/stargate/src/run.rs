@@ -112,6 +112,7 @@ fn run(cli: Cli, out: Output) -> Result<ExitCode> {
             other => dispatch(global, other, out).await.map(succeeded),
         }
     });
+    crate::otel::flush();
     // Blocking readers (standard input, a name look-up) must not hold up the end.
     runtime.shutdown_background();
     ended
@@ -133,6 +134,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
     };
     let settings = config::load(global.flags(&command), &Environment::of_process())?;
     crate::log::install(&settings, global.verbose, !stays)?;
+    crate::otel::install(&settings)?;
     let app = App { settings: Arc::new(settings), out, remote };
     match command {
         Command::Up(_) => cmd::serve::up(&app).await,
@@ -164,6 +166,7 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
             Ok(())
         }
         Command::Bench(bench) => bench.run(&app).await,
+        Command::Drill(drill) => drill.run(&app).await,
         Command::Demo(_)
         | Command::Help(_)
         | Command::Completions(_)

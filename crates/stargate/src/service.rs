@@ -28,9 +28,9 @@ use crate::config::{self, Settings};
 use crate::directing::director::Director;
 use crate::directing::{self, Runner};
 use crate::failure::{Exit, Failure, Result, chain};
-use crate::mirroring::Places;
 use crate::mirroring::shown::Shown;
 use crate::mirroring::supervise::{self, Mirrors};
+use crate::mirroring::{Places, letters};
 use crate::recording::Recorder;
 use crate::vitals::{Leading, Vitals};
 use crate::{gateway, leading, systemd, temporal};
@@ -43,8 +43,11 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 const STANDING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What parts of this program record that the web server does not know.
-const METRICS: stargate_web::metrics::Catalogues =
-    &[stargate_directive::metrics::CATALOGUE, stargate_jobs::relay::metrics::CATALOGUE];
+pub(crate) const METRICS: stargate_web::metrics::Catalogues = &[
+    stargate_directive::metrics::CATALOGUE,
+    stargate_jobs::relay::metrics::CATALOGUE,
+    crate::otel::CATALOGUE,
+];
 
 /// What runs in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,26 +97,13 @@ impl Service {
         }
         // First, because it fails most often and leaves nothing behind.
         let (listener, address) = bind(listen).await?;
-        let namespace = Some(settings.namespace.as_str()).filter(|name| !name.is_empty());
-        let metrics = stargate_web::metrics::install(namespace, METRICS)
-            .map_err(|error| Failure::config(chain(&error)))?;
+        let metrics = install_metrics(settings)?;
         let stores = assemble::open_all(settings, Migrate::Yes).await?;
         let policy = policy(listen, &*stores.tokens).await?;
         let store = Arc::clone(&stores.jobs);
         let planned = assemble::announce(store.as_ref(), settings).await?;
 
-        let (tasks, closing) = (Tasks::new(), CancellationToken::new());
-        let mut service = Self {
-            store: Arc::clone(&store),
-            address,
-            tasks,
-            closing,
-            pool: None,
-            candidate: None,
-            mirrors: Mirrors::default(),
-            temporal: None,
-            stop,
-        };
+        let mut service = Self::idle(&store, address, stop);
         // What may be set wrongly comes before the first job is taken.
         service.candidate = service.candidate(settings, role)?;
         let forward = forward(settings)?;
@@ -167,10 +157,26 @@ impl Service {
         Ok(service)
     }
 
+    /// One that does nothing yet.
+    fn idle(store: &SharedStore, address: SocketAddr, stop: CancellationToken) -> Self {
+        Self {
+            store: Arc::clone(store),
+            address,
+            tasks: Tasks::new(),
+            closing: CancellationToken::new(),
+            pool: None,
+            candidate: None,
+            mirrors: Mirrors::default(),
+            temporal: None,
+            stop,
+        }
+    }
+
     /// Starts what looks at the store for the metrics.
     fn start_gauges(&self, directives: &SharedDirectives) {
         let (store, closing) = (&self.store, &self.closing);
         self.tasks.spawn(stargate_web::queue_gauges::run(Arc::clone(store), closing.clone()));
+        self.tasks.spawn(letters::run(self.mirrors.clone(), closing.clone()));
         self.tasks.spawn(directing::lag::run(Arc::clone(directives), Arc::clone(store), closing.clone()));
     }
 
@@ -321,6 +327,11 @@ impl Service {
         }
         outcome.and(served)
     }
+}
+
+fn install_metrics(settings: &Settings) -> Result<stargate_web::MetricsHandle> {
+    let namespace = Some(settings.namespace.as_str()).filter(|name| !name.is_empty());
+    stargate_web::metrics::install(namespace, METRICS).map_err(|error| Failure::config(chain(&error)))
 }
 
 async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

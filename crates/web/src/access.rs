@@ -66,7 +66,8 @@ async fn admit(shared: &Shared, mut request: Request) -> Result<Request> {
     if is_change && matches!(presented, Presented::Cookie(_)) && !is_same_origin(request.headers()) {
         return Err(cross_origin());
     }
-    let caller = match identify(shared, &presented, need, Source::Api).await {
+    let source = request.extensions().get::<Source>().copied().unwrap_or(Source::Api);
+    let caller = match identify(shared, &presented, need, source).await {
         Ok(caller) => caller,
         Err(denied) => {
             let problem = problem(&denied);
@@ -200,7 +201,7 @@ mod tests {
             }
         };
         let cookie = (header::COOKIE, "a=b; stargate_session=sg_c; x=y");
-        assert_eq!(with(&[cookie.clone()]), "cookie sg_c");
+        assert_eq!(with(std::slice::from_ref(&cookie)), "cookie sg_c");
         assert_eq!(with(&[cookie.clone(), (header::AUTHORIZATION, "Bearer sg_h")]), "header sg_h");
         assert_eq!(with(&[cookie, (header::AUTHORIZATION, "nonsense")]), "?");
         assert_eq!(with(&[(header::COOKIE, "xstargate_session=sg_c; stargate_session=")]), "-");

@@ -1,4 +1,4 @@
-//! HTTP: the job API, health and metrics. The only crate that knows axum.
+//! HTTP: the job API, the page, health and metrics. The only crate that knows axum.
 //!
 //! ```text
 //!  request ─▶ request id, span, envelope ─▶ panic guard ─▶ token, role, rate ─▶ route ─▶ audit ─▶ store
@@ -21,6 +21,8 @@ mod input;
 mod lead;
 mod live;
 pub mod metrics;
+mod openmetrics;
+mod page;
 pub mod queue_gauges;
 mod rate;
 pub mod redact;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use hyper::body::Incoming;
@@ -26,8 +26,9 @@ use tower_http::timeout::TimeoutLayer;
 
 use crate::app::{App, Shared};
 use crate::error::Problem;
+use crate::metrics::INFO;
 use crate::rate::Peer;
-use crate::{api, health, live, request};
+use crate::{api, health, live, page, request};
 
 /// How long a route may take to answer; live streams have answered when they begin.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -64,6 +65,8 @@ pub async fn serve(
     others: Option<Router>,
     stop: CancellationToken,
 ) {
+    let (version, instance) = (app.version.clone(), app.instance.clone());
+    metrics::gauge!(INFO, "version" => version, "node" => instance).set(1.0);
     let shared = Shared::new(app, stop.clone());
     let mut routes = routes(shared.clone(), scope);
     if let Some(others) = others {
@@ -75,7 +78,11 @@ pub async fn serve(
 
 fn routes(shared: Shared, scope: Scope) -> Router {
     let routes = match scope {
-        Scope::Full => status_routes().nest(api::openapi::PREFIX, api::routes(&shared)),
+        Scope::Full => {
+            let api = Router::new().nest(api::openapi::PREFIX, api::routes(&shared));
+            let page = page::routes(&shared, api.clone().with_state(shared.clone()));
+            status_routes().merge(api).merge(page)
+        }
         Scope::Status => status_routes(),
     };
     finish(below(&shared.options.base_path.clone(), routes), shared)
@@ -145,7 +152,7 @@ fn status_routes() -> Router<Shared> {
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(exposition))
 }
 
 /// What all routes have in common.
@@ -167,10 +174,18 @@ fn finish(routes: Router<Shared>, shared: Shared) -> Router {
         .with_state(shared)
 }
 
-async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+async fn exposition(State(shared): State<Shared>, headers: HeaderMap) -> impl IntoResponse {
     const TEXT: [(HeaderName, &str); 1] =
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (TEXT, shared.about.metrics.render())
+    const OPEN: [(HeaderName, &str); 1] =
+        [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let about = &shared.about;
+    about.health.measure();
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match accepts.contains("application/openmetrics-text") {
+        true => (OPEN, about.metrics.render_with_exemplars()),
+        false => (TEXT, about.metrics.render()),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::account::is_root;
-use super::{pip, seaweedfs, taps, temporal};
+use super::{pip, prometheus, schemathesis, seaweedfs, taps, temporal};
 use crate::process;
 
 /// Where Debian keeps the server's programs, one folder for each version.
@@ -90,7 +90,20 @@ fn missing() -> Vec<&'static str> {
     if process::find("openssl").is_none() {
         missing.push("openssl");
     }
-    let all_there = seaweedfs::is_there() && taps::are_there() && temporal::is_there();
+    // Tests of the dashboard and of the alert rules.
+    if !prometheus::is_there() {
+        missing.push("prometheus");
+    }
+    // Tests of the units in deploy.
+    if process::find("systemd-analyze").is_none() {
+        missing.push("systemd");
+    }
+    // Tests of the page.
+    if process::find("chromium").is_none() {
+        missing.push("chromium");
+    }
+    let all_there =
+        seaweedfs::is_there() && taps::are_there() && temporal::is_there() && schemathesis::is_there();
     if !all_there && pip::is_missing() {
         missing.push("python3-pip");
     }

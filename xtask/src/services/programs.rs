@@ -5,7 +5,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Result, bail};
 
-use super::{Variables, packages, pgboss, seaweedfs, taps, temporal};
+use super::{Variables, browser, packages, pgboss, prometheus, schemathesis, seaweedfs, taps, temporal};
 
 /// What is installed.
 pub(super) struct Programs {
@@ -28,10 +28,18 @@ impl Programs {
         thread::scope(|scope| {
             let weed = scope.spawn(seaweedfs::install);
             let temporal = scope.spawn(temporal::install);
-            let used_by_tests = [pgboss::install, taps::install, temporal::install_workers];
+            let used_by_tests = [
+                pgboss::install,
+                taps::install,
+                temporal::install_workers,
+                browser::install,
+                prometheus::install,
+                schemathesis::install,
+            ];
             let mut variables = at_once(&used_by_tests, |install| install())?;
             let servers = Servers { weed: joined(weed)?, temporal: joined(temporal)? };
             variables.extend(temporal::program_variable(&servers.temporal));
+            variables.extend(seaweedfs::program_variable(&servers.weed));
             Ok(Self { servers, variables })
         })
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use stargate_base::trace::{self, Context, Kind, Span, Start};
 use stargate_queue::store::{Enqueued, Once, Store};
 use stargate_queue::{Due, Error, JobId, NewJob};
 
@@ -72,7 +73,9 @@ pub(crate) struct Enqueue {
 impl Enqueue {
     /// Enqueues, prints the id, follows if asked.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let job = self.job()?;
+        let mut job = self.job()?;
+        // Ends when this function does: following a job is not accepting it, but belongs to it.
+        let _traced = trace_enqueue(&mut job);
         let store = app.jobs().await?;
         let accepted = match self.accept(store.as_ref(), &job).await {
             // A kind that this configuration describes need not wait for the first worker. What a node serves is its own
@@ -142,6 +145,26 @@ impl Enqueue {
             .copied()
             .ok_or_else(|| Error::Conflict { problem: "the store did not answer the job".to_owned() })
     }
+}
+
+/// Makes the job part of the trace that this command is part of (`TRACEPARENT`), if it is, or begins one if traces are
+/// collected.
+fn trace_enqueue(job: &mut NewJob) -> Option<Box<dyn Span>> {
+    let parent = std::env::var("TRACEPARENT").ok().and_then(|text| Context::parse(&text));
+    job.trace_id = parent.map(|parent| parent.to_string());
+    let span = trace::start(|| Start {
+        name: format!("enqueue {}", job.kind),
+        kind: Kind::Producer,
+        parent,
+        attributes: vec![
+            ("messaging.system", "stargate".into()),
+            ("messaging.operation.type", "send".into()),
+            ("messaging.destination.name", job.queue.as_str().into()),
+            ("stargate.kind", job.kind.as_str().into()),
+        ],
+    })?;
+    job.trace_id = Some(span.context().to_string());
+    Some(span)
 }
 
 /// What makes two requests the same: everything that was asked for. A delay counts as it was written.

@@ -1,7 +1,7 @@
 -- The newest failed jobs by kind and code, the largest group first. ?1 groups at most, ?2 failed jobs looked at
 with newest as (
     select h.id, h.lane_id, json_extract(h.error, '$.code') as code, h.finished_at
-    from job_history h where h.state = 3 order by h.id desc limit ?2
+    from job_history h indexed by job_history_not_done where h.state = 3 and h.state <> 2 order by h.id desc limit ?2
 ), lanes as (
     select n.lane_id, n.code, count(*) as count, max(n.id) as newest, max(n.finished_at) as last_at,
            min(n.finished_at) as oldest_at

@@ -180,7 +180,8 @@ impl<'f> Merge<'f> {
             let mut last = head;
             count += 1;
             while count < up_to {
-                count += stream.found.len() as u64;
+                let floor = self.bounds.floor;
+                count += stream.found.iter().filter(|id| **id >= floor).count() as u64;
                 last = stream.found.first().copied().unwrap_or(last);
                 stream.found.clear();
                 match stream.next(&self.bounds, last)? {
