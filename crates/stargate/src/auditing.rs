@@ -141,8 +141,8 @@ pub(crate) fn failure(error: &stargate_access::Error) -> Failure {
 
 /// `cli:ann@web-1`. Behind `sudo` it is the one who called it.
 fn actor() -> String {
-    let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let user = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(named);
+    let names = [std::env::var("SUDO_USER"), std::env::var("USER"), std::env::var("LOGNAME")];
+    let user = names.into_iter().flatten().find(|name| !name.is_empty());
     let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("cli:{user}@{host}")
