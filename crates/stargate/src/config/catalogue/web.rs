@@ -79,7 +79,7 @@ fn check_base_path(path: &str) -> Result<(), String> {
     let is_path =
         path.starts_with('/') && path.chars().all(fits) && path.len() <= BASE_PATH_MAX && parts_fit();
     let taken = ["/api", "/git", "/healthz", "/readyz", "/metrics"];
-    match path.is_empty() || (is_path && !taken.iter().any(|other| path == *other)) {
+    match path.is_empty() || (is_path && !taken.contains(&path)) {
         true => Ok(()),
         false => Err(format!("is {path:?}; write it as /stargate: a slash first, none at the end")),
     }
