@@ -118,7 +118,7 @@ impl Service {
         };
         let authority = Arc::new(Authority::new(Arc::clone(&stores.tokens), policy, service.tasks.clone()));
         let shown = Shown::new(settings, &service.mirrors, &stores.pushes, repositories.clone());
-        let git = service.start_git(settings, repositories, &authority).await?;
+        let git = service.start_git(settings, repositories, &authority).await?.map(|git| git.router());
         let recorder = Recorder::new(settings, Arc::clone(&stores.pushes))?;
         let pool = match role {
             Role::Api => None,
@@ -155,7 +155,6 @@ impl Service {
         };
         service.tasks.spawn(metrics.run(service.closing.clone()));
         service.start_gauges(&stores.directives);
-        let git = git.map(|gateway| gateway.router());
         service.tasks.spawn(stargate_web::serve(listener, web, role.scope(), git, service.closing.clone()));
         service.tasks.spawn(systemd::run(vitals, service.closing.clone()));
         Ok(service)
