@@ -130,6 +130,11 @@ impl Settings {
     }
 }
 
+/// How often is looked at something that changes while it is read.
+const LOOKS_MAX: u32 = 3;
+/// What is wrong with it then.
+const CHANGED: &str = "it changed while it was read";
+
 /// Artifacts in a bucket.
 #[derive(Debug)]
 pub struct S3 {
@@ -186,7 +191,19 @@ impl S3 {
         format!("s3://{}/{path}", self.bucket)
     }
 
+    /// What lies at a key. What is replaced while it is read is looked at again: another attempt publishes just now.
     async fn look(&self, key: &Key) -> Result<There> {
+        let mut found = self.look_once(key).await?;
+        for _ in 1..LOOKS_MAX {
+            match found {
+                There::Damaged { ref wrong, .. } if wrong == CHANGED => found = self.look_once(key).await?,
+                _ => break,
+            }
+        }
+        Ok(found)
+    }
+
+    async fn look_once(&self, key: &Key) -> Result<There> {
         let path = self.path(key.as_str());
         let failed = |error| Error::object("read", self.address(&path), error);
         let options = GetOptions { head: true, ..GetOptions::default() };
@@ -197,12 +214,9 @@ impl S3 {
         };
         let sum = match chunks::sum(&self.store, &path, &head).await {
             Ok(sum) => sum,
-            // It was replaced or removed while it was read; the caller looks again.
+            // It was replaced or removed while it was read.
             Err(object_store::Error::NotFound { .. } | object_store::Error::Precondition { .. }) => {
-                return Ok(There::Damaged {
-                    wrong: "it changed while it was read".to_owned(),
-                    tag: head.e_tag,
-                });
+                return Ok(There::Damaged { wrong: CHANGED.to_owned(), tag: head.e_tag });
             }
             Err(error) => return Err(failed(error)),
         };

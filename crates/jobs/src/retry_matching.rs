@@ -7,6 +7,7 @@
 //! Only jobs are retried that had failed before this one was enqueued. So one that fails again meanwhile is left alone,
 //! also if this job has to begin anew.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -105,7 +106,13 @@ fn percent(retried: u64, total: u64) -> u8 {
 }
 
 fn request(payload: &str) -> Result<JobFilter, Failure> {
-    let asked: RetryMatching = serde_json::from_str(payload).map_err(|error| invalid(error.to_string()))?;
+    let refused = |error: serde_json::Error| invalid(error.to_string());
+    // Read as an object first: serde takes a list for a structure too, and an empty one would match everything.
+    let named: BTreeMap<String, serde_json::Value> = serde_json::from_str(payload).map_err(refused)?;
+    if named.get("filter").is_some_and(|filter| !filter.is_object()) {
+        return Err(invalid("filter is not an object".to_owned()));
+    }
+    let asked: RetryMatching = serde_json::from_str(payload).map_err(refused)?;
     let filter =
         JobFilter { states: vec![State::Failed], before: asked.before_id, limit: CHUNK, ..asked.filter };
     filter.check().map_err(|error| invalid(error.to_string()))?;
@@ -139,9 +146,14 @@ mod tests {
 
     #[test]
     fn a_filter_with_a_typing_error_does_not_become_one_that_matches_everything() {
-        for payload in
-            [r#"{"filter":{"kidn":"k"}}"#, r#"{"fliter":{}}"#, "[]", "null", r#"{"filter":{"search":""}}"#]
-        {
+        for payload in [
+            r#"{"filter":{"kidn":"k"}}"#,
+            r#"{"fliter":{}}"#,
+            r#"{"filter":[]}"#,
+            "[]",
+            "null",
+            r#"{"filter":{"search":""}}"#,
+        ] {
             let failure = request(payload).unwrap_err();
             assert_eq!(failure.error.class, ErrorClass::ValidationFailure, "{payload}");
         }
