@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | tidy | services | bench`.
+//! The project's own commands: `cargo xtask test | tidy | services | bench | chaos | soak`.
 //!
 //! The same commands run on a developer's machine and in CI. Each subcommand is one file; the only place that
 //! starts other programs is `process.rs`.
@@ -10,6 +10,7 @@
 )]
 
 mod bench;
+mod chaos;
 mod process;
 mod services;
 mod test;
@@ -25,7 +26,10 @@ usage: cargo xtask COMMAND
   services start        starts private servers (Postgres, PgBouncer, S3, Temporal), prints the variables tests need
   services stop         stops them and removes their data
   services run -- CMD…  starts them, runs CMD with the variables set, stops them
-  bench [ARGS…]         the benchmarks, with services; ARGS go to stargate-bench";
+  bench [ARGS…]         the benchmarks, with services; ARGS go to stargate-bench
+  chaos [ARGS…]         the whole product under seeded faults; --help tells more
+  chaos rivals [ARGS…]  other queues beside ours: workers killed, the database restarted
+  soak [ARGS…]          looks for what grows: memory, files, connections, disk, dead rows";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +39,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["services", rest @ ..] => services::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["chaos", "rivals", rest @ ..] => chaos::run("rivals", rest),
+        ["chaos", rest @ ..] => chaos::run("run", rest),
+        ["soak", rest @ ..] => chaos::run("soak", rest),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,5 +1,5 @@
 //! What every other crate stands on: error classes, backoff, the clock, durable files, epochs, who holds a lock, process
-//! groups and what ends them after a kill, the owner of tasks.
+//! groups and what ends them after a kill, the owner of tasks, traces.
 //!
 //! No network, no store, no environment: those belong to the crates above.
 
@@ -12,6 +12,7 @@ pub mod holder;
 pub mod process;
 pub mod secret;
 pub mod tasks;
+pub mod trace;
 pub mod warden;
 
 pub use backoff::Backoff;

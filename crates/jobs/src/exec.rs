@@ -21,6 +21,7 @@ use stargate_base::ErrorClass;
 use stargate_queue::context::Context;
 use stargate_queue::handler::{Failure, Handler, HandlerResult};
 use stargate_queue::job::Json;
+use stargate_queue::trace;
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +29,6 @@ use crate::execution::{Execution, Reports, stopped};
 use crate::lines::{Said, Splitter};
 use crate::pipes::{Reader, overhear};
 use crate::process::{self, Pipes, Process, Spec, StartError};
-use crate::trace::traceparent;
 
 /// The program failed.
 pub const EXEC_FAILED: &str = "EXEC_FAILED";
@@ -127,8 +127,8 @@ impl Exec {
         env.push(("STARGATE_KIND".into(), execution.kind.into()));
         env.push(("STARGATE_QUEUE".into(), execution.queue.into()));
         env.push(("STARGATE_SCRATCH".into(), scratch.into()));
-        if let Some(parent) = traceparent(execution.trace_id, execution.job, execution.attempt) {
-            env.push(("TRACEPARENT".into(), parent.into()));
+        if let Some(parent) = trace::context(execution.trace_id, execution.job, execution.attempt) {
+            env.push(("TRACEPARENT".into(), parent.to_string().into()));
         }
         env
     }

@@ -20,10 +20,10 @@ use stargate_base::{ErrorClass, Secret, clock};
 use stargate_queue::context::Context;
 use stargate_queue::handler::{Failure, Handler, HandlerResult};
 use stargate_queue::job::{Json, PAYLOAD_BYTES_MAX, check_json_size};
+use stargate_queue::trace;
 use url::Url;
 
 use crate::execution::{Execution, stopped};
-use crate::trace::traceparent;
 
 /// The server could not be reached, or the connection broke.
 pub const HTTP_UNREACHABLE: &str = "HTTP_UNREACHABLE";
@@ -134,8 +134,8 @@ impl Http {
             .header("x-stargate-job-id", execution.job.to_string())
             .header("x-stargate-attempt", execution.attempt.to_string())
             .header("x-stargate-kind", execution.kind);
-        if let Some(parent) = traceparent(execution.trace_id, execution.job, execution.attempt) {
-            request = request.header("traceparent", parent);
+        if let Some(parent) = trace::context(execution.trace_id, execution.job, execution.attempt) {
+            request = request.header("traceparent", parent.to_string());
         }
         if let Some(secret) = &self.secret {
             let signed = signature(secret, clock::wall().as_second(), &body);

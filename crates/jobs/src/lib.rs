@@ -27,4 +27,3 @@ pub mod purge;
 pub mod relay;
 pub mod retry_matching;
 mod tail;
-mod trace;

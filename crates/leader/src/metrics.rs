@@ -7,6 +7,8 @@ use crate::epoch::Epoch;
 pub const ROLE: &str = "leader_role";
 /// The epoch of this node's last term.
 pub const EPOCH: &str = "leader_epoch";
+/// What is left of the lease of this node's term.
+pub const LEASE: &str = "leader_lease_seconds";
 /// Terms begun (`acquired`) and ended, by `reason`.
 pub const TRANSITIONS: &str = "leader_transitions_total";
 /// Renewals that failed.
@@ -16,8 +18,11 @@ pub const RENEWAL_FAILURES: &str = "leader_renewal_failures_total";
 const ACQUIRED: &str = "acquired";
 
 /// Metrics that go up and down, each with one line about it, for the exporter and the catalogue.
-pub const GAUGES: &[(&str, &str)] =
-    &[(ROLE, "1 on the leader, 0 elsewhere"), (EPOCH, "Epoch of the last term of this node")];
+pub const GAUGES: &[(&str, &str)] = &[
+    (ROLE, "1 on the leader, 0 elsewhere"),
+    (EPOCH, "Epoch of the last term of this node"),
+    (LEASE, "What is left of the lease of the leader lock, on the leader; 0 elsewhere"),
+];
 
 /// Metrics that only rise.
 pub const COUNTERS: &[(&str, &str)] = &[

@@ -122,6 +122,20 @@ impl DeadLetters {
         self.find(id)?.ok_or_else(|| Error::NoDeadLetter { id: id.to_owned() })
     }
 
+    /// When the oldest of the letters that were not requeued was written. Letters are in the order of the journal, which
+    /// is that of their time but for what was tried long.
+    pub fn oldest_open(&self) -> Result<Option<Timestamp>> {
+        let names = self.files.names()?;
+        let is_requeued = |id: &str| names.binary_search(&requeue::done(id)).is_ok();
+        for id in names.iter().filter_map(|name| id_of(name)).filter(|id| !is_requeued(id)) {
+            // Purged between listing and reading.
+            if let Some(letter) = self.read(id)? {
+                return Ok(Some(letter.dead_lettered_at));
+            }
+        }
+        Ok(None)
+    }
+
     /// How many letters there are that were not requeued.
     pub fn open_count(&self) -> Result<usize> {
         let names = self.files.names()?;

@@ -20,11 +20,18 @@ pub const BACKLOG: &str = "mirror_backlog_entries";
 /// 1 while the remote counts as away.
 pub const BREAKER_OPEN: &str = "mirror_breaker_open";
 
+/// Entries that were given up and not requeued.
+pub const OPEN_LETTERS: &str = "mirror_open_dead_letters";
+/// Age of the oldest of them; 0 when there is none.
+pub const OLDEST_LETTER: &str = "mirror_oldest_dead_letter_seconds";
+
 /// Metrics that go up and down, each with one line about it, for the exporter and the catalogue.
 pub const GAUGES: &[(&str, &str)] = &[
     (LAG, "Age of the oldest entry that is not mirrored yet; 0 when there is none"),
     (BACKLOG, "Entries that are not mirrored yet"),
     (BREAKER_OPEN, "1 while the remote counts as away"),
+    (OPEN_LETTERS, "Dead letters that were not requeued, told by the leader"),
+    (OLDEST_LETTER, "Age of the oldest dead letter that was not requeued; 0 when there is none"),
 ];
 
 /// Metrics that only rise.

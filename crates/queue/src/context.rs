@@ -80,7 +80,7 @@ impl Context {
         &self.inner.job.payload
     }
 
-    /// Trace context of the enqueuer.
+    /// Trace context to hand on: of this execution where spans are collected, else of the enqueuer.
     pub fn trace_id(&self) -> Option<&str> {
         self.inner.job.trace_id.as_deref()
     }

@@ -196,6 +196,13 @@ impl JobError {
     pub fn new(code: impl Into<String>, class: ErrorClass, message: impl Into<String>) -> Self {
         Self { code: code.into(), class, message: message.into(), detail: None }
     }
+
+    /// The JSON that stores keep. Texts of programs may hold U+0000, which Postgres can keep but not look into: it is
+    /// replaced. The escape is replaced whole, so that a backslash before it stays escaped.
+    pub fn to_kept(&self) -> String {
+        let json = serde_json::to_string(self).expect("text and an enum always serialise");
+        if json.contains("\\u0000") { json.replace("\\u0000", "\\ufffd") } else { json }
+    }
 }
 
 /// When a new job is due.
@@ -477,6 +484,15 @@ mod tests {
         assert!(check_json_size("payload", r#""a\u0000b""#).is_err());
         assert!(check_json_size("payload", r#""a\\u0000b""#).is_ok());
         assert!(check_json_size("payload", r#""a\\\u0000b""#).is_err());
+    }
+
+    #[test]
+    fn an_error_is_kept_without_nul() {
+        let error = JobError::new("A", ErrorClass::Fatal, "a\0b \\u0000 \\\0");
+        let kept: JobError = serde_json::from_str(&error.to_kept()).unwrap();
+        assert_eq!(kept.message, "a\u{fffd}b \\ufffd \\\u{fffd}");
+        let plain = JobError::new("A", ErrorClass::Fatal, "é \"q\"");
+        assert_eq!(serde_json::from_str::<JobError>(&plain.to_kept()).unwrap(), plain);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod claimer;
 pub mod context;
 pub mod error;
 pub mod event;
+pub mod exemplar;
 pub mod explain;
 pub mod handler;
 mod heartbeat;
@@ -33,6 +34,7 @@ mod runner;
 pub mod schedule;
 pub mod scheduler;
 pub mod store;
+pub mod trace;
 
 pub use context::Context;
 pub use error::{Error, Result};

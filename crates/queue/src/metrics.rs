@@ -35,6 +35,12 @@ pub const QUEUE_DEPTH: &str = "worker_queue_depth";
 pub const WAIT: &str = "worker_job_wait_seconds";
 /// Age of the oldest job that could run and does not.
 pub const OLDEST_READY: &str = "worker_oldest_ready_seconds";
+/// Age of the oldest failed job that is looked at.
+pub const OLDEST_FAILED: &str = "worker_oldest_failed_seconds";
+/// Handlers that may run at once.
+pub const SLOTS: &str = "worker_slots";
+/// Time since the last good beat.
+pub const BEAT_AGE: &str = "worker_heartbeat_age_seconds";
 /// Jobs claimed and waiting in the local buffer.
 pub const BUFFERED: &str = "worker_buffered_jobs";
 
@@ -67,6 +73,13 @@ pub const CATALOGUE: &[(&str, MetricKind, &str)] = &[
     (QUEUE_DEPTH, MetricKind::Gauge, "Unfinished and failed jobs, by queue and state"),
     (WAIT, MetricKind::Histogram, "Time from due to claimed, by kind"),
     (OLDEST_READY, MetricKind::Gauge, "Age of the oldest job that could run now but does not"),
+    (
+        OLDEST_FAILED,
+        MetricKind::Gauge,
+        "Time since the oldest failed job that is kept ended, of the newest 20000; 0 when there is none",
+    ),
+    (SLOTS, MetricKind::Gauge, "Handlers that this process runs at once at most"),
+    (BEAT_AGE, MetricKind::Gauge, "Time since the last good heartbeat of this process"),
     (BUFFERED, MetricKind::Gauge, "Jobs claimed by this process that wait for a free handler"),
     (
         INTAKE,
@@ -97,6 +110,7 @@ pub(crate) struct Metrics {
     pub(crate) paused: Gauge,
     pub(crate) inflight: Gauge,
     pub(crate) buffered: Gauge,
+    pub(crate) slots: Gauge,
     kinds: BTreeMap<Arc<str>, KindMetrics>,
 }
 
@@ -119,6 +133,7 @@ impl Metrics {
             paused: metrics::gauge!(PAUSED),
             inflight: metrics::gauge!(INFLIGHT),
             buffered: metrics::gauge!(BUFFERED),
+            slots: metrics::gauge!(SLOTS),
             kinds: kinds.map(|kind| (kind.clone(), KindMetrics::new(kind))).collect(),
         }
     }

@@ -209,6 +209,7 @@ impl Pool {
         let kinds = registry.entries().clone();
         let held = Arc::new(Held::default());
         let metrics = Arc::new(Metrics::new(kinds.keys()));
+        metrics.slots.set(u32::try_from(config.concurrency).map_or(f64::INFINITY, f64::from));
         let capacity = (config.buffer_max + config.concurrency) * 2;
         let room = Arc::new(Notify::new());
         let (reporter, recorder) =

@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use stargate_base::ErrorClass;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::context::Context;
 use crate::handler::{Entry, Failure, HandlerResult};
 use crate::job::{JobError, check_json_size};
 use crate::local::{Stop, StopReason, Waiting};
-use crate::metrics;
 use crate::pool::Engine;
 use crate::retry::{self, Label};
 use crate::store::{ClaimedJob, Outcome, Settlement};
+use crate::trace;
+use crate::{exemplar, metrics};
 
 /// At shutdown handlers had the shutdown timeout to end by themselves, and another worker is to take the job
 /// within a second.
@@ -62,7 +64,7 @@ impl Engine {
         }
     }
 
-    async fn run_job(&self, Waiting { job, stop }: Waiting) {
+    async fn run_job(&self, Waiting { mut job, stop }: Waiting) {
         let fence = job.fence;
         let Some(entry) = self.kinds.get(&job.kind) else {
             // The claim names the kinds, so this cannot happen; if it does, somebody else may know the kind.
@@ -70,14 +72,18 @@ impl Engine {
             return;
         };
         let max_attempts = job.max_attempts;
-        let kind = self.metrics.kind(&job.kind);
+        let name = Arc::clone(&job.kind);
+        let kind = self.metrics.kind(&name);
         if let Some(kind) = kind {
             kind.wait.record(job.waited.as_secs_f64());
             kind.in_flight.increment(1.0);
         }
         self.metrics.inflight.increment(1.0);
+        let traced = trace::begin(&mut job, &self.config.name);
+        // Every line that the handler logs says which job it is about.
+        let span = log_span(&job);
         let began = Instant::now();
-        let (ending, retry_in) = self.execute(entry, job, &stop).await;
+        let (ending, retry_in) = self.execute(entry, job, &stop).instrument(span.clone()).await;
         let took = began.elapsed();
         self.metrics.inflight.decrement(1.0);
         self.pace.record(took);
@@ -86,9 +92,13 @@ impl Engine {
         if let Some(kind) = kind {
             kind.in_flight.decrement(1.0);
             kind.duration.record(took.as_secs_f64());
+            if let Some(traced) = &traced {
+                exemplar::note(metrics::DURATION, &name, took.as_secs_f64(), traced.context());
+            }
             label.into_iter().for_each(|label| kind.ended(label));
         }
-        log(&fence, &outcome);
+        span.in_scope(|| log(&fence, &outcome));
+        trace::end(traced, &outcome);
         self.reporter.settle(Settlement { fence, outcome }).await;
     }
 
@@ -186,6 +196,14 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "the handler panicked".to_owned())
+}
+
+/// What log lines about an execution have in common.
+fn log_span(job: &ClaimedJob) -> tracing::Span {
+    let fence = &job.fence;
+    let trace = trace::context(job.trace_id.as_deref(), fence.job, fence.attempt);
+    let trace_id = trace.map(|context| context.trace_id());
+    tracing::info_span!("job", job = %fence.job, kind = &*job.kind, attempt = fence.attempt, trace_id)
 }
 
 fn log(fence: &crate::job::Fence, outcome: &Outcome) {

@@ -4,14 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use url::Url;
 
 use crate::cmd;
 use crate::config::directives::Engine;
 use crate::config::{Flags, LogFormat};
+use crate::node;
 
 /// Takes work in and does not let go of it until it is done and recorded.
 #[derive(Debug, Parser)]
 #[command(name = "stargate", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
 #[command(max_term_width = 100, after_help = AFTER)]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -26,6 +29,9 @@ Start here:
   stargate up                            run everything in this directory
   stargate job enqueue mail '{\"to\": 7}'  hand it a job of a kind in stargate.toml
   stargate explain 42                    why is job 42 not running?
+  stargate help NOT_LEADER               what does this error code mean?
+  stargate top                           how it goes, live
+  stargate job list --url https://HOST   the same commands, through a running node
 
 Settings come from, in this order: a flag, the environment, stargate.toml (--config,
 else the working directory, else /etc/stargate/), the default.
@@ -48,6 +54,12 @@ pub(crate) struct Global {
     /// Directory for everything Stargate keeps [env: STARGATE_HOME] [default: .stargate]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
+    /// Work through the node at this URL instead of beside the store [env: STARGATE_URL]
+    #[arg(long, global = true, value_name = "URL", value_parser = node::parse_url)]
+    pub(crate) url: Option<Url>,
+    /// File with the token for that node [env: STARGATE_TOKEN (the token itself), STARGATE_TOKEN_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON with stable fields, errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -173,9 +185,13 @@ pub(crate) enum Command {
     Hook(cmd::hook::Hook),
     /// Serve git to one SSH client, as the forced command of its key
     SshDispatch(cmd::ssh_dispatch::SshDispatch),
-    /// Tell why a job is not running, and what to do about it
-    #[command(after_help = "Example:\n  stargate explain 42")]
+    /// Failed jobs by their cause, and having them run again
+    Failures(cmd::failures::Failures),
+    /// Tell why a job is not running or what an error code means, and what to do about it
+    #[command(after_help = "Examples:\n  stargate explain 42\n  stargate explain NOT_LEADER")]
     Explain(cmd::explain::Explain),
+    /// How it goes, live: problems, throughput, queues, jobs, failures, workers, leader, mirrors
+    Top(cmd::top::Top),
     /// List the worker processes the store knows
     Workers,
     /// Bring the store's schema up to date; forward only
@@ -188,15 +204,24 @@ pub(crate) enum Command {
     /// What executions left behind in their scratch directories
     #[command(subcommand)]
     Scratch(cmd::scratch::ScratchCommand),
+    /// Who changed what
+    Audit(cmd::audit::Audit),
     /// Check everything a support engineer would ask for
     #[command(after_help = "Exits 1 when a check fails, so it can gate a deployment.")]
     Doctor,
+    /// Write everything a support engineer would ask for into one archive, without secrets
+    Bundle(cmd::bundle::Bundle),
     /// The effective settings
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
+    /// Break something on purpose, on a scratch queue, and see how long recovery takes
+    #[command(subcommand)]
+    Drill(cmd::drill::DrillCommand),
     /// Measure the queue on this machine
     #[command(subcommand)]
     Bench(cmd::bench::BenchCommand),
+    /// The help of a command, or what an error code means
+    Help(cmd::help::Help),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  stargate completions bash > /etc/bash_completion.d/stargate")]
     Completions(cmd::docs::Completions),

@@ -1,13 +1,18 @@
 //! The commands, one file each.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod bundle;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod directive;
 pub(crate) mod docs;
 pub(crate) mod doctor;
+pub(crate) mod drill;
 pub(crate) mod enqueue;
 pub(crate) mod explain;
+pub(crate) mod failures;
+pub(crate) mod help;
 pub(crate) mod hook;
 pub(crate) mod job;
 pub(crate) mod leader;
@@ -23,5 +28,6 @@ pub(crate) mod serve;
 pub(crate) mod ssh_dispatch;
 pub(crate) mod store;
 pub(crate) mod token;
+pub(crate) mod top;
 pub(crate) mod webhook;
 pub(crate) mod workers;

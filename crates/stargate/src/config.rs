@@ -10,6 +10,7 @@ pub(crate) mod kinds;
 pub(crate) mod layer;
 pub(crate) mod leader;
 pub(crate) mod mirror;
+pub(crate) mod otel;
 pub(crate) mod runtime;
 pub(crate) mod size;
 pub(crate) mod store_url;
@@ -74,6 +75,7 @@ pub(crate) struct Settings {
         expect(dead_code, reason = "checked, but nothing here can use them")
     )]
     pub(crate) temporal: temporal::Temporal,
+    pub(crate) otel: otel::Otel,
     pub(crate) api_listen: SocketAddr,
     pub(crate) max_depth: Option<u64>,
     /// How the API and the page behave.
@@ -144,6 +146,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
     let webhooks = webhooks::webhooks(&mut layers, &file, worker.concurrency)?;
     let directives = directives::directives(&mut layers, &flags, &file, &store)?;
     let temporal = temporal::temporal(&mut layers, &file)?;
+    let otel = otel::otel(&mut layers, &file)?;
     let mut shown = layers.shown;
     let mut plans = match &source {
         Some(source) => kinds::plans(source, &file, environment, worker.heartbeat, attempts, &mut shown)?,
@@ -165,6 +168,7 @@ pub(crate) fn load(flags: Flags, environment: &Environment) -> Result<Settings> 
         webhooks,
         directives,
         temporal,
+        otel,
         api_listen,
         max_depth,
         web,

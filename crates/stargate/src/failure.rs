@@ -164,6 +164,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        let error = match error {
+            // What a node refused comes through as it was told: see `remote.rs`.
+            Error::Store { source, .. } if source.is::<Self>() => match source.downcast() {
+                Ok(failure) => return *failure,
+                Err(_) => return Self::input("the node refused, and why was lost"),
+            },
+            other => other,
+        };
         let exit = match &error {
             Error::NotFound { .. } => Exit::NotFound,
             Error::WrongState { .. } | Error::Conflict { .. } => Exit::Conflict,

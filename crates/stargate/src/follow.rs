@@ -11,10 +11,13 @@ use stargate_queue::{Error, Job, JobId, State};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
+use crate::remote;
 use crate::view::{EventLine, clock_time, event_in_words};
 
 /// How often to look. Fast enough for the eye, slow enough for the store.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often to ask a node, which others ask too.
+const ASK_EVERY: Duration = Duration::from_millis(300);
 /// A job that has not begun by then may never: the person is told where to look.
 const HINT_AFTER: Duration = Duration::from_secs(3);
 /// Events read at a time.
@@ -42,6 +45,7 @@ pub(crate) async fn follow(
     out: Output,
 ) -> Result<Vec<Job>> {
     let started = Instant::now();
+    let look_every = if store.facts().name == remote::NAME { ASK_EVERY } else { LOOK_EVERY };
     let mut screen = Screen::new(audience, out, ids.len());
     let mut last_seq: BTreeMap<JobId, u32> = ids.iter().map(|id| (*id, 0)).collect();
     let mut ended: BTreeMap<JobId, Job> = BTreeMap::new();
@@ -77,7 +81,7 @@ pub(crate) async fn follow(
             screen.end();
             return Err(timed_out(ids, &ended, started.elapsed()));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(look_every).await;
     }
 }
 

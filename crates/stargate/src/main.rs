@@ -2,11 +2,14 @@
 
 mod argument;
 mod assemble;
+mod auditing;
 mod candidate;
 mod cli;
 mod cmd;
 mod config;
+mod consent;
 mod directing;
+mod error_pages;
 mod failure;
 mod follow;
 mod gateway;
@@ -15,10 +18,17 @@ mod leading;
 mod log;
 mod mirroring;
 mod node;
+#[cfg(feature = "otel")]
+mod otel;
+#[cfg(not(feature = "otel"))]
+#[path = "no_otel.rs"]
+mod otel;
 mod output;
 mod payload;
 mod program;
+mod reach;
 mod recording;
+mod remote;
 mod run;
 mod service;
 mod signals;

@@ -1,5 +1,6 @@
 //! Which repositories are mirrored, and how: for the commands and for the node that leads.
 
+pub(crate) mod letters;
 pub(crate) mod shown;
 pub(crate) mod supervise;
 

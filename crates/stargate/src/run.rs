@@ -4,19 +4,49 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser as _;
+use stargate_queue::SharedStore;
 
+use crate::assemble::{self, Migrate, Stores};
 use crate::cli::{Cli, ColorWhen, Command, Global};
 use crate::cmd;
 use crate::cmd::directive::DirectiveCommand;
 use crate::config::layer::Environment;
 use crate::config::{self, Settings};
 use crate::failure::{Exit, Failure, Result};
+use crate::node::Node;
 use crate::output::Output;
+use crate::reach;
+use crate::remote::Remote;
 
 /// What every command is given.
 pub(crate) struct App {
     pub(crate) settings: Arc<Settings>,
     pub(crate) out: Output,
+    /// The node that does the work; absent: the command does it, in the store of this configuration.
+    pub(crate) remote: Option<Arc<Node>>,
+}
+
+impl App {
+    /// The jobs: through the node that was named, else in the store of this configuration.
+    pub(crate) async fn jobs(&self) -> Result<SharedStore> {
+        match &self.remote {
+            Some(node) => Ok(Arc::new(Remote::new(Arc::clone(node)))),
+            None => assemble::open(&self.settings, Migrate::No).await,
+        }
+    }
+
+    /// The store of this configuration in all its parts.
+    pub(crate) async fn stores(&self) -> Result<Stores> {
+        assemble::open_all(&self.settings, Migrate::No).await
+    }
+
+    /// The node that was named, else the one of this configuration.
+    pub(crate) fn node(&self) -> Result<Arc<Node>> {
+        match &self.remote {
+            Some(node) => Ok(Arc::clone(node)),
+            None => Ok(Arc::new(Node::of(&self.settings)?)),
+        }
+    }
 }
 
 /// Parses, runs, reports.
@@ -58,6 +88,7 @@ fn run(cli: Cli, out: Output) -> Result<ExitCode> {
     let Cli { global, command } = cli;
     // These need neither settings nor a runtime.
     let command = match command {
+        Command::Help(help) => return help.run(out).map(succeeded),
         Command::Completions(completions) => return completions.run(out).map(succeeded),
         Command::Man(man) => return man.run(out).map(succeeded),
         Command::Docs(docs) => return docs.run(out).map(succeeded),
@@ -81,6 +112,7 @@ fn run(cli: Cli, out: Output) -> Result<ExitCode> {
             other => dispatch(global, other, out).await.map(succeeded),
         }
     });
+    crate::otel::flush();
     // Blocking readers (standard input, a name look-up) must not hold up the end.
     runtime.shutdown_background();
     ended
@@ -91,6 +123,7 @@ fn succeeded((): ()) -> ExitCode {
 }
 
 async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
+    let remote = reach::remote(&global, &command)?;
     if let Command::Demo(demo) = &command {
         return demo.run(&global, out).await;
     }
@@ -101,7 +134,8 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
     };
     let settings = config::load(global.flags(&command), &Environment::of_process())?;
     crate::log::install(&settings, global.verbose, !stays)?;
-    let app = App { settings: Arc::new(settings), out };
+    crate::otel::install(&settings)?;
+    let app = App { settings: Arc::new(settings), out, remote };
     match command {
         Command::Up(_) => cmd::serve::up(&app).await,
         Command::Worker(_) => cmd::serve::worker(&app).await,
@@ -116,7 +150,11 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
         Command::Webhook(webhook) => webhook.run(&app).await,
         Command::Mirror(mirror) => mirror.run(&app).await,
         Command::Directive(directive) => directive.run(&app).await,
+        Command::Failures(failures) => failures.run(&app).await,
         Command::Explain(explain) => explain.run(&app).await,
+        Command::Top(top) => top.run(&app).await,
+        Command::Audit(audit) => audit.run(&app).await,
+        Command::Bundle(bundle) => bundle.run(&app).await,
         Command::Workers => cmd::workers::run(&app).await,
         Command::Migrate => cmd::migrate::run(&app).await,
         Command::Store(store) => store.run(&app).await,
@@ -128,7 +166,9 @@ async fn dispatch(global: Global, command: Command, out: Output) -> Result<()> {
             Ok(())
         }
         Command::Bench(bench) => bench.run(&app).await,
+        Command::Drill(drill) => drill.run(&app).await,
         Command::Demo(_)
+        | Command::Help(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Docs(_)

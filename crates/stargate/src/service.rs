@@ -28,9 +28,9 @@ use crate::config::{self, Settings};
 use crate::directing::director::Director;
 use crate::directing::{self, Runner};
 use crate::failure::{Exit, Failure, Result, chain};
-use crate::mirroring::Places;
 use crate::mirroring::shown::Shown;
 use crate::mirroring::supervise::{self, Mirrors};
+use crate::mirroring::{Places, letters};
 use crate::recording::Recorder;
 use crate::vitals::{Leading, Vitals};
 use crate::{gateway, leading, systemd, temporal};
@@ -43,8 +43,11 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 60);
 const STANDING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What parts of this program record that the web server does not know.
-const METRICS: stargate_web::metrics::Catalogues =
-    &[stargate_directive::metrics::CATALOGUE, stargate_jobs::relay::metrics::CATALOGUE];
+pub(crate) const METRICS: stargate_web::metrics::Catalogues = &[
+    stargate_directive::metrics::CATALOGUE,
+    stargate_jobs::relay::metrics::CATALOGUE,
+    crate::otel::CATALOGUE,
+];
 
 /// What runs in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +174,7 @@ impl Service {
     fn start_gauges(&self, directives: &SharedDirectives) {
         let (store, closing) = (&self.store, &self.closing);
         self.tasks.spawn(stargate_web::queue_gauges::run(Arc::clone(store), closing.clone()));
+        self.tasks.spawn(letters::run(self.mirrors.clone(), closing.clone()));
         self.tasks.spawn(directing::lag::run(Arc::clone(directives), Arc::clone(store), closing.clone()));
     }
 

@@ -67,6 +67,16 @@ impl Health for Vitals {
         }
     }
 
+    fn measure(&self) {
+        if let Some(pool) = &self.pool {
+            metrics::gauge!(stargate_queue::metrics::BEAT_AGE).set(pool.status().beat_age.as_secs_f64());
+        }
+        if let Some(leading) = &self.leadership {
+            let left = leading.handle.standing().lease_left.unwrap_or_default();
+            metrics::gauge!(stargate_leader::metrics::LEASE).set(left.as_secs_f64());
+        }
+    }
+
     fn ready_checks(&self) -> Vec<Check> {
         let running = match self.stop.is_cancelled() {
             true => Check::failed("running", "shutting down"),

@@ -34,7 +34,7 @@ const SQLITE: &str = "
     select n + 1, 'q' || (n % 10), 'k' || (n % 5), 'tenant ' || n, :half / 50, 0 from n;
     with recursive n (n) as (select 1 union all select n + 1 from n where n < :half)
     insert into job (id, lane_id, stage, priority, max_attempts, run_at, created_at, payload)
-    select n, 1 + n % 50, 0, 0, 5, :now, :now - (:half - n) * 7200, '{\"id\":' || n || ',\"name\":\"Customer ' || n || '\"}' from n;
+    select n, 1 + n % 50, 0, 0, 5, :now, :now - 3500000000 - (:half - n) * :step, '{\"id\":' || n || ',\"name\":\"Customer ' || n || '\"}' from n;
     with recursive n (n) as (select 1 union all select n + 1 from n where n < :half)
     insert into job_history (id, lane_id, state, priority, attempt, max_attempts, crash_count, progress, last_seq, started_seq,
                              run_at, created_at, started_at, finished_at, payload, error)
@@ -47,7 +47,7 @@ const SQLITE: &str = "
 
 fn fill_sqlite(file: &Path, jobs: i64) {
     let raw = rusqlite::Connection::open(file).unwrap();
-    let now: i64 = jiff::Timestamp::now().as_microsecond();
+    let now: i64 = stargate_base::clock::wall().as_microsecond();
     let half = jobs / 2;
     let step = 3_500_000_000 / half;
     let script = [(":half", half), (":now", now), (":step", step)]
@@ -60,7 +60,7 @@ const POSTGRES: &str = "
     insert into stargate.lane (queue, kind, limit_key)
     select 'q' || n % 10, 'k' || n % 5, 'tenant ' || n from generate_series(0, 49) n;
     insert into stargate.job (lane_id, stage, max_attempts, run_at, created_at, payload)
-    select 1 + n % 50, 0, 5, now(), now() - (:half - n) * interval '7.2 milliseconds',
+    select 1 + n % 50, 0, 5, now(), now() - interval '3500 seconds' - (:half - n) * :step * interval '1 microsecond',
            json_build_object('id', n, 'name', 'Customer ' || n) from generate_series(1, :half) n;
     insert into stargate.job_history (id, run_at, created_at, started_at, finished_at, lane_id, last_seq, started_seq, state,
            priority, attempt, max_attempts, crash_count, progress, cancel_requested, payload, error)
@@ -74,7 +74,7 @@ const POSTGRES: &str = "
 async fn fill_postgres(database: &Database, jobs: i64) {
     let half = jobs / 2;
     let step = 3_500_000_000 / half;
-    let script = POSTGRES.replace(":half", &half.to_string()).replace(":step", &step.to_string());
+    let script = POSTGRES.replace(":half", &half.to_string()).replace(":step", &format!("{step}::bigint"));
     database.client().await.batch_execute(&script).await.unwrap();
 }
 
@@ -125,7 +125,7 @@ async fn timed<T>(what: &str, mut ask: impl AsyncFnMut() -> T) -> T {
 
 fn filters() -> Vec<(&'static str, JobFilter)> {
     let base = || JobFilter { limit: 50, ..JobFilter::default() };
-    let ago = |minutes: i64| Some(jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes));
+    let ago = |minutes: i64| Some(stargate_base::clock::wall() - jiff::SignedDuration::from_mins(minutes));
     let text = |text: &str| Some(text.to_owned());
     vec![
         ("all", base()),

@@ -331,7 +331,11 @@ async fn pauses_schedules_and_purge_do_what_they_say() {
     assert_eq!(b.store.schedules().await.unwrap()[0].last_at, Some(due));
     b.clock.advance(Duration::from_secs(100));
     let age = Duration::from_secs(50);
-    let report = b.store.purge(PurgeRequest { done_age: age, failed_age: age, batch: 10 }).await.unwrap();
+    let report = b
+        .store
+        .purge(PurgeRequest { done_age: age, failed_age: age, actions_age: age, batch: 10 })
+        .await
+        .unwrap();
     assert_eq!((report.done, report.failed), (1, 0));
     assert!(b.store.job(job.fence.job).await.unwrap().is_none());
 }
@@ -454,8 +458,8 @@ async fn listings_filter_by_everything_and_page_by_id() {
                         kind: kind.clone(),
                         queue: queue.clone(),
                         since,
-                        before: None,
                         limit: 4,
+                        ..JobFilter::default()
                     };
                     let mut found = Vec::new();
                     loop {

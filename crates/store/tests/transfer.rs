@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicI16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use stargate_access::{Grant, NewToken, Tokens as _};
+use stargate_access::audit::{NewAction, Source};
+use stargate_access::{Audit as _, Grant, NewToken, Role, Tokens as _};
 use stargate_base::clock::ManualClock;
 use stargate_base::{Clock, Epoch};
 use stargate_directive::{Advance, Begin, Directives as _, Expected, Put};
@@ -271,6 +272,17 @@ async fn fill_tables(from: &Sqlite) {
     let events = from.record(push).await.unwrap();
     from.process(events[0]).await.unwrap();
     from.add(NewToken::issue("a", vec![Grant::EVERYTHING], None).unwrap().0).await.unwrap();
+    let action = NewAction {
+        actor: "a".to_owned(),
+        token: None,
+        role: Role::Admin,
+        action: "job.retry".to_owned(),
+        target: "7".to_owned(),
+        detail: serde_json::json!({}),
+        request_id: None,
+        source: Source::Cli,
+    };
+    from.begin(action).await.unwrap();
     fill_directives(from).await;
 }
 

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::process::free_port;
@@ -55,6 +56,30 @@ impl Cluster {
         self.run("pg_ctl", &["-D", &self.data(), "-w", "-t", "60", "-l", &log, "-o", &options, "start"]);
     }
 
+    /// Stops the server and all its sessions where they stand; gives what [`Cluster::thaw`] needs.
+    pub fn freeze(&self) -> Vec<Pid> {
+        let Some(server) = self.server() else { return Vec::new() };
+        let children = format!("/proc/{0}/task/{0}/children", server.as_raw_nonzero());
+        // The server first, so that it starts no others.
+        let _ = kill_process(server, Signal::STOP);
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let children = children.split_ascii_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?));
+        let all: Vec<Pid> = std::iter::once(server).chain(children).collect();
+        send(&all, Signal::STOP);
+        all
+    }
+
+    /// Goes on after [`Cluster::freeze`].
+    pub fn thaw(&self, stopped: &[Pid]) {
+        send(stopped, Signal::CONT);
+    }
+
+    /// The process of the server, if it runs.
+    fn server(&self) -> Option<Pid> {
+        let note = std::fs::read_to_string(Path::new(&self.data()).join("postmaster.pid")).ok()?;
+        Pid::from_raw(note.lines().next()?.parse().ok()?)
+    }
+
     fn path(&self) -> &str {
         self.folder.path().to_str().expect("temporary folders have plain names")
     }
@@ -92,13 +117,17 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let pid = std::fs::read_to_string(Path::new(&self.data()).join("postmaster.pid")).unwrap_or_default();
-        let pid =
-            pid.lines().next().and_then(|line| line.parse().ok()).and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
+        if let Some(server) = self.server() {
             // SIGQUIT is the immediate shutdown. It fails when the server is down already, which is fine.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::QUIT);
+            let _ = kill_process(server, Signal::QUIT);
         }
+    }
+}
+
+fn send(processes: &[Pid], signal: Signal) {
+    for process in processes {
+        // Sessions come and go.
+        let _ = kill_process(*process, signal);
     }
 }
 

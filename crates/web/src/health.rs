@@ -58,6 +58,9 @@ pub trait Health: Send + Sync + 'static {
     fn ready_checks(&self) -> Vec<Check> {
         Vec::new()
     }
+
+    /// Sets gauges that are of use only if they are of this moment: called when somebody reads the metrics.
+    fn measure(&self) {}
 }
 
 impl<F: Fn() -> Vec<Check> + Send + Sync + 'static> Health for F {

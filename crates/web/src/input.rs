@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde::de::DeserializeOwned;
 use stargate_base::clock;
+use stargate_base::trace::Context;
 use stargate_queue::JobId;
 
 use crate::error::{Problem, Result};
@@ -200,17 +201,14 @@ pub(crate) fn seconds_to_duration(field: &str, seconds: f64) -> Result<Duration>
         .map_err(|_| Problem::invalid(field, format!("is {seconds}; not a number of seconds")))
 }
 
-/// The enqueuer's trace context, if it is well-formed: whatever else is in that header concerns nobody.
+/// Where a request is part of a trace, if it says so well: whatever else is in that header concerns nobody.
+pub(crate) fn context(headers: &HeaderMap) -> Option<Context> {
+    Context::parse(headers.get("traceparent")?.to_str().ok()?)
+}
+
+/// The enqueuer's trace context, as a job keeps it.
 pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get("traceparent")?.to_str().ok()?;
-    let hex = |part: &str, digits| {
-        part.len() == digits && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let id = |part: &str, digits| hex(part, digits) && part.bytes().any(|b| b != b'0');
-    let parts: Vec<&str> = text.split('-').collect();
-    let valid = matches!(parts[..], [version, trace, span, flags]
-        if hex(version, 2) && version != "ff" && id(trace, 32) && id(span, 16) && hex(flags, 2));
-    valid.then(|| text.to_owned())
+    context(headers).map(|context| context.to_string())
 }
 
 #[cfg(test)]

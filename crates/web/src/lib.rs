@@ -21,6 +21,7 @@ mod input;
 mod lead;
 mod live;
 pub mod metrics;
+mod openmetrics;
 mod page;
 pub mod queue_gauges;
 mod rate;

@@ -6,13 +6,26 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use stargate_queue::exemplar;
 use stargate_queue::metrics::{CATALOGUE, MetricKind};
 use tokio_util::sync::CancellationToken;
+
+use crate::openmetrics;
 
 /// Enqueues that were turned away, by `reason`.
 pub(crate) const REFUSED: &str = "api_enqueue_refused_total";
 /// Writes that were passed on to the leader, by `outcome`.
 pub(crate) const FORWARDED: &str = "api_forwarded_total";
+/// Requests that were answered, by `method`, `route` and `status`.
+pub(crate) const REQUESTS: &str = "api_requests_total";
+/// How long answers took to begin, by `route`.
+pub(crate) const REQUEST_TIME: &str = "api_request_duration_seconds";
+/// 1 while the store answers.
+pub(crate) const STORE_UP: &str = "store_up";
+/// How long the store takes to answer.
+pub(crate) const STORE_TIME: &str = "store_round_trip_seconds";
+/// Which program this is: 1, with `version` and `node`.
+pub(crate) const INFO: &str = "stargate_info";
 /// What the API itself counts.
 const OWN: &[(&str, MetricKind, &str)] = &[
     (
@@ -25,6 +38,22 @@ const OWN: &[(&str, MetricKind, &str)] = &[
         MetricKind::Counter,
         "Writes passed on to the leader, by outcome (answered, unreachable, unknown, refused)",
     ),
+    (REQUESTS, MetricKind::Counter, "Requests answered, by method, route and status"),
+    (REQUEST_TIME, MetricKind::Histogram, "Time until an answer began, by route"),
+    (STORE_UP, MetricKind::Gauge, "1 while the store answers this process, else 0; asked every 15 s"),
+    (STORE_TIME, MetricKind::Gauge, "Time that the store took to answer, when it was last asked"),
+    (INFO, MetricKind::Gauge, "Always 1, with the version that runs and the name of the node"),
+];
+/// What the system knows about this process.
+const PROCESS: &[(&str, MetricKind, &str)] = &[
+    ("process_cpu_seconds_total", MetricKind::Counter, "User and system CPU time spent, in seconds"),
+    ("process_open_fds", MetricKind::Gauge, "Open file descriptors"),
+    ("process_max_fds", MetricKind::Gauge, "File descriptors that may be open"),
+    ("process_virtual_memory_bytes", MetricKind::Gauge, "Virtual memory"),
+    ("process_virtual_memory_max_bytes", MetricKind::Gauge, "Virtual memory that there may be"),
+    ("process_resident_memory_bytes", MetricKind::Gauge, "Resident memory"),
+    ("process_start_time_seconds", MetricKind::Gauge, "When the process started, in seconds since 1970"),
+    ("process_threads", MetricKind::Gauge, "Threads"),
 ];
 
 /// How often histograms are folded; between folds every sample is kept apart.
@@ -122,6 +151,7 @@ impl MetricsHandle {
     /// The text that Prometheus reads. Metrics without a sample yet appear with their description, so that
     /// dashboards can be built before the first job.
     pub fn render(&self) -> String {
+        metrics_process::Collector::default().collect();
         let mut text = self.exporter.render();
         for (name, kind, about) in catalogue(self.more) {
             let name = renamed(&self.prefix, name).unwrap_or_else(|| name.to_owned());
@@ -139,6 +169,11 @@ impl MetricsHandle {
         text
     }
 
+    /// The same as OpenMetrics, with the traces of the slowest executions since this was last asked for.
+    pub fn render_with_exemplars(&self) -> String {
+        openmetrics::from_text(&self.render(), &self.prefix, exemplar::take())
+    }
+
     /// Folds histograms until told to stop.
     pub async fn run(self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
@@ -147,8 +182,8 @@ impl MetricsHandle {
     }
 }
 
-/// Everything that this process may record.
-fn catalogue(more: Catalogues) -> impl Iterator<Item = (&'static str, MetricKind, &'static str)> {
+/// Everything that a process may record: names, kinds, and one line about each.
+pub fn catalogue(more: Catalogues) -> impl Iterator<Item = (&'static str, MetricKind, &'static str)> {
     let gauges =
         stargate_leader::metrics::GAUGES.iter().map(|(name, about)| (*name, MetricKind::Gauge, *about));
     let counters =
@@ -160,6 +195,7 @@ fn catalogue(more: Catalogues) -> impl Iterator<Item = (&'static str, MetricKind
     CATALOGUE
         .iter()
         .chain(OWN)
+        .chain(PROCESS)
         .copied()
         .chain(gauges)
         .chain(counters)

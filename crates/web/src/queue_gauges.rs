@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stargate_queue::SharedStore;
-use stargate_queue::metrics::{OLDEST_READY, QUEUE_DEPTH};
+use stargate_queue::metrics::{OLDEST_FAILED, OLDEST_READY, QUEUE_DEPTH};
 use stargate_queue::store::QueueCounts;
 use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{STORE_TIME, STORE_UP};
 
 /// How often the store is asked.
 pub const INTERVAL: Duration = Duration::from_secs(15);
@@ -15,12 +17,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Queues with a label of their own; the rest are added up, because every label costs memory for ever.
 const QUEUES_MAX: usize = 200;
 const OTHERS: &str = "(others)";
+/// Groups of failed jobs that are looked through for the oldest.
+const GROUPS_MAX: u32 = 500;
 
 /// Refreshes the gauges until told to stop.
 pub async fn run(store: SharedStore, stop: CancellationToken) {
     let mut gauges = Gauges::default();
     loop {
-        match tokio::time::timeout(TIMEOUT, gauges.run_once(&store)).await {
+        let looked = tokio::time::timeout(TIMEOUT, gauges.run_once(&store)).await;
+        metrics::gauge!(STORE_UP).set(if matches!(looked, Ok(Ok(()))) { 1.0 } else { 0.0 });
+        match looked {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the queue gauges could not be refreshed"),
             Err(_) => tracing::warn!(timeout = ?TIMEOUT, "the queue gauges could not be refreshed in time"),
@@ -40,9 +46,12 @@ pub struct Gauges {
 impl Gauges {
     /// Asks the store once and sets all gauges.
     pub async fn run_once(&mut self, store: &SharedStore) -> stargate_queue::Result<()> {
+        let health = store.check().await?;
+        metrics::gauge!(STORE_TIME).set(health.round_trip.as_secs_f64());
         let queues = store.queues().await?;
         let oldest = store.oldest_ready().await?;
         metrics::gauge!(OLDEST_READY).set(oldest.unwrap_or_default().as_secs_f64());
+        metrics::gauge!(OLDEST_FAILED).set(oldest_failed(store).await?);
         self.set(queues);
         Ok(())
     }
@@ -66,6 +75,13 @@ impl Gauges {
             show(&others);
         }
     }
+}
+
+/// How many seconds ago the oldest failed job ended that is in a group.
+async fn oldest_failed(store: &SharedStore) -> stargate_queue::Result<f64> {
+    let groups = store.failures(GROUPS_MAX).await?;
+    let Some(oldest) = groups.iter().map(|group| group.oldest_at).min() else { return Ok(0.0) };
+    Ok(store.now().await?.duration_since(oldest).as_secs_f64().max(0.0))
 }
 
 fn add(sum: &mut QueueCounts, counts: &QueueCounts) {

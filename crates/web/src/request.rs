@@ -1,19 +1,30 @@
 //! The outermost layer: gives each request an id and a span, and each error its envelope.
 
 use std::any::Any;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use metrics::Label;
 use serde::Serialize;
+use stargate_base::trace::{self, Kind, Span, Start};
 use tracing::Instrument as _;
 
 use crate::error::Problem;
+use crate::input;
+use crate::metrics::{REQUEST_TIME, REQUESTS};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Where a request is part of a trace, by the W3C's rules.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Asked every few seconds by somebody who does not look at traces.
+const UNTRACED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// Methods that are counted apart.
+const USUAL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
+const NO_ROUTE: &str = "(none)";
 /// A caller's own id is taken over if it is no longer than this.
 const ID_BYTES_MAX: usize = 128;
 
@@ -24,13 +35,21 @@ pub(crate) async fn envelope(mut request: Request, next: Next) -> Response {
         // A request that is passed on keeps its id.
         request.headers_mut().insert(REQUEST_ID, value);
     }
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let method = request.method().clone();
+    let mut traced = begin(&mut request, route.as_deref());
     let started = Instant::now();
     // The query may hold what does not belong in a log; the path is ours.
     let path: String = request.uri().path().chars().take(200).collect();
-    let span = tracing::info_span!("request", request_id = id, method = %request.method(), path);
+    let trace_id = input::context(request.headers()).map(|context| context.trace_id());
+    let span = tracing::info_span!("request", request_id = id, method = %request.method(), path, trace_id);
     async move {
         let mut response = named_error(next.run(request).await, &id);
         let status = response.status().as_u16();
+        count(&method, route.as_deref(), status, started.elapsed());
+        if let Some(traced) = &mut traced {
+            end(traced.as_mut(), status);
+        }
         tracing::debug!(status, millis = started.elapsed().as_millis(), "answered");
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(REQUEST_ID, value);
@@ -39,6 +58,44 @@ pub(crate) async fn envelope(mut request: Request, next: Next) -> Response {
     }
     .instrument(span)
     .await
+}
+
+/// Begins the span of a request, if spans are collected and anybody would look at this one. What the request causes
+/// belongs to that span, here and on the leader that it may be passed on to: the header says so from now on.
+fn begin(request: &mut Request, route: Option<&str>) -> Option<Box<dyn Span>> {
+    let route = route.filter(|route| !UNTRACED.contains(route))?;
+    let span = trace::start(|| Start {
+        name: format!("{} {route}", request.method()),
+        kind: Kind::Server,
+        parent: input::context(request.headers()),
+        attributes: vec![
+            ("http.request.method", request.method().as_str().into()),
+            ("http.route", route.into()),
+        ],
+    })?;
+    let place = HeaderValue::from_str(&span.context().to_string()).ok()?;
+    request.headers_mut().insert(TRACEPARENT, place);
+    Some(span)
+}
+
+/// Counts an answer. Routes are few; what fits none is counted as one, whatever was asked for.
+fn count(method: &Method, route: Option<&str>, status: u16, took: Duration) {
+    // Anybody may make up methods; each would be a label for ever.
+    let method = if USUAL.contains(&method.as_str()) { method.as_str() } else { "other" };
+    let labels = [
+        Label::new("method", method.to_owned()),
+        Label::new("route", route.unwrap_or(NO_ROUTE).to_owned()),
+        Label::new("status", status.to_string()),
+    ];
+    metrics::histogram!(REQUEST_TIME, "route" => labels[1].value().to_owned()).record(took.as_secs_f64());
+    metrics::counter!(REQUESTS, labels.to_vec()).increment(1);
+}
+
+fn end(span: &mut dyn Span, status: u16) {
+    span.attribute("http.response.status_code", i64::from(status).into());
+    if status >= 500 {
+        span.failed(&status.to_string());
+    }
 }
 
 /// Refuses changes that a browser sends on behalf of another site: a page anywhere could otherwise pause a queue on

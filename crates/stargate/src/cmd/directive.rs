@@ -5,6 +5,7 @@ mod check;
 mod cursor;
 mod list;
 mod quarantine;
+mod remote;
 mod run;
 pub(crate) mod sample;
 pub(crate) mod screen;
@@ -86,6 +87,9 @@ impl DirectiveCommand {
 
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        if let Some(node) = &app.remote {
+            return remote::run(self, app, node).await;
+        }
         match self {
             Self::Check(check) => check::run(&check.paths, app),
             Self::List(_) => list::run(app).await,

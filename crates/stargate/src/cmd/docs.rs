@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Subcommand};
 use clap_complete::Shell;
+use stargate_queue::metrics::MetricKind;
 
 use crate::cli::Cli;
 use crate::config::catalogue;
@@ -62,6 +63,10 @@ pub(crate) enum DocsCommand {
     Cli,
     /// Print docs/config.md
     Config,
+    /// Print docs/openapi.json
+    Openapi,
+    /// Print docs/metrics.md
+    Metrics,
 }
 
 impl DocsCommand {
@@ -70,6 +75,8 @@ impl DocsCommand {
         let page = match self {
             Self::Cli => reference(),
             Self::Config => settings(),
+            Self::Openapi => stargate_web::openapi(),
+            Self::Metrics => metrics(),
         };
         out.raw(page.as_bytes());
         Ok(())
@@ -85,9 +92,7 @@ fn reference() -> String {
     root.build();
     let help = root.clone().render_help().to_string();
     section(&mut page, "stargate", 2, &help);
-    for command in
-        root.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
-    {
+    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         describe(&mut page, "stargate", command, 2);
     }
     page
@@ -104,6 +109,23 @@ fn settings() -> String {
         debug_assert!(written.is_ok(), "writing to a string cannot fail");
     }
     include_str!("../../docs/config.md").replace("{settings}\n", &table)
+}
+
+/// Every metric as a table.
+fn metrics() -> String {
+    let mut all: Vec<_> = stargate_web::metrics::catalogue(crate::service::METRICS).collect();
+    all.sort_unstable_by_key(|(name, ..)| *name);
+    let mut table = String::new();
+    for (name, kind, about) in all {
+        let kind = match kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let written = writeln!(table, "| `{name}` | {kind} | {about} |");
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
+    }
+    include_str!("../../docs/metrics.md").replace("{metrics}\n", &table)
 }
 
 fn describe(page: &mut String, parent: &str, command: &clap::Command, level: usize) {

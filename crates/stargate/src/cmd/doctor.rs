@@ -3,6 +3,7 @@
 mod host;
 mod leader;
 mod mirror;
+mod outside;
 mod queue;
 mod runtime;
 mod webhook;
@@ -51,14 +52,15 @@ impl Check {
     }
 }
 
-/// Runs every check; the failure of one does not keep the others from being made.
-pub(crate) async fn run(app: &App) -> Result<()> {
-    let mut checks = vec![host::home(&app.settings), host::disk(&app.settings)];
+/// Makes every check; the failure of one does not keep the others from being made.
+pub(crate) async fn checks(app: &App) -> Vec<Check> {
+    let mut checks = vec![host::home(&app.settings), host::disk(&app.settings), outside::files()];
     match assemble::open_all(&app.settings, Migrate::No).await {
-        Ok(Stores { jobs: store, pushes, .. }) => {
+        Ok(Stores { jobs: store, pushes, tokens, .. }) => {
             checks.extend(queue::checks(store.as_ref(), &app.settings).await);
             checks.extend(leader::checks(store.as_ref(), &app.settings).await);
             checks.extend(webhook::check(pushes.as_ref(), &app.settings).await);
+            checks.push(outside::access(tokens.as_ref(), &app.settings).await);
         }
         Err(failure) => {
             let remedy = match failure.code.as_str() {
@@ -73,9 +75,16 @@ pub(crate) async fn run(app: &App) -> Result<()> {
     checks.extend(mirror::checks(&app.settings).await);
     checks.extend(host::programs(&app.settings));
     checks.extend(runtime::checks(&app.settings).await);
+    checks.push(outside::traces(&app.settings).await);
     if app.settings.directives.engine == Engine::Temporal {
         checks.extend(temporal::checks(&app.settings).await);
     }
+    checks
+}
+
+/// Runs the command.
+pub(crate) async fn run(app: &App) -> Result<()> {
+    let checks = checks(app).await;
     if app.out.json {
         app.out.json(&checks);
     } else {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use stargate_base::trace::{self, Context, Kind, Span, Start};
 use stargate_queue::store::{Enqueued, Once, Store};
 use stargate_queue::{Due, Error, JobId, NewJob};
 
 use crate::argument;
-use crate::assemble::{self, Migrate};
+use crate::assemble;
 use crate::config::interval;
 use crate::failure::Result;
 use crate::follow::{self, Audience};
@@ -72,11 +73,14 @@ pub(crate) struct Enqueue {
 impl Enqueue {
     /// Enqueues, prints the id, follows if asked.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let job = self.job()?;
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let mut job = self.job()?;
+        // Ends when this function does: following a job is not accepting it, but belongs to it.
+        let _traced = trace_enqueue(&mut job);
+        let store = app.jobs().await?;
         let accepted = match self.accept(store.as_ref(), &job).await {
-            // A kind that this configuration describes need not wait for the first worker.
-            Err(Error::UnknownKind { kind, mut known }) => {
+            // A kind that this configuration describes need not wait for the first worker. What a node serves is its own
+            // affair.
+            Err(Error::UnknownKind { kind, mut known }) if app.remote.is_none() => {
                 let ours = assemble::specs(&app.settings)?;
                 if !ours.iter().any(|spec| spec.name == kind) {
                     known.extend(ours.into_iter().map(|spec| spec.name));
@@ -141,6 +145,26 @@ impl Enqueue {
             .copied()
             .ok_or_else(|| Error::Conflict { problem: "the store did not answer the job".to_owned() })
     }
+}
+
+/// Makes the job part of the trace that this command is part of (`TRACEPARENT`), if it is, or begins one if traces are
+/// collected.
+fn trace_enqueue(job: &mut NewJob) -> Option<Box<dyn Span>> {
+    let parent = std::env::var("TRACEPARENT").ok().and_then(|text| Context::parse(&text));
+    job.trace_id = parent.map(|parent| parent.to_string());
+    let span = trace::start(|| Start {
+        name: format!("enqueue {}", job.kind),
+        kind: Kind::Producer,
+        parent,
+        attributes: vec![
+            ("messaging.system", "stargate".into()),
+            ("messaging.operation.type", "send".into()),
+            ("messaging.destination.name", job.queue.as_str().into()),
+            ("stargate.kind", job.kind.as_str().into()),
+        ],
+    })?;
+    job.trace_id = Some(span.context().to_string());
+    Some(span)
 }
 
 /// What makes two requests the same: everything that was asked for. A delay counts as it was written.

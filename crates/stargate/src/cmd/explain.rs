@@ -2,28 +2,34 @@
 
 use clap::Args;
 use stargate_queue::JobId;
-use stargate_queue::explain::{Explanation, explain_under};
+use stargate_queue::explain::{Explanation, Reason, explain_under};
+use stargate_web::api::types;
 
-use crate::argument;
-use crate::assemble::{self, Migrate};
-use crate::failure::Result;
+use super::help;
+use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
+use crate::{assemble, error_pages};
 
 /// `explain`
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The job's id
-    #[arg(value_parser = argument::job_id)]
-    job: JobId,
+    /// A job's id, or an error code
+    #[arg(value_name = "JOB|CODE")]
+    what: String,
 }
 
 impl Explain {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
-        let pressure = assemble::pool_config(&app.settings.worker).pressure;
-        let explanation = explain_under(store.as_ref(), self.job, &pressure).await?;
+        let Ok(job) = self.what.parse::<JobId>() else { return self.code(app.out) };
+        let explanation = match &app.remote {
+            Some(node) => through(node.read(&["jobs", &job.to_string(), "explain"], &[]).await?)?,
+            None => {
+                let pressure = assemble::pool_config(&app.settings.worker).pressure;
+                explain_under(app.jobs().await?.as_ref(), job, &pressure).await?
+            }
+        };
         if app.out.json {
             let reasons = explanation.reasons.iter();
             let reasons =
@@ -39,6 +45,35 @@ impl Explain {
         print(&explanation, app.out);
         Ok(())
     }
+}
+
+impl Explain {
+    fn code(&self, out: Output) -> Result<()> {
+        let what = &self.what;
+        match error_pages::find(what) {
+            Some(page) => {
+                help::print(&page, out);
+                Ok(())
+            }
+            None if error_pages::looks_like_code(what) => Err(help::unknown(what)),
+            None => {
+                let message = format!("{what:?} is neither a job's id nor an error code");
+                Err(Failure::new(Exit::Usage, "USAGE", message)
+                    .help("'stargate job list' shows ids, 'stargate help --codes' the codes"))
+            }
+        }
+    }
+}
+
+/// What a node says. It knows the load on its own machine.
+fn through(answer: types::Explanation) -> Result<Explanation> {
+    let reason = |reason: types::Reason| Reason { text: reason.text, command: reason.command };
+    Ok(Explanation {
+        job: JobId(answer.job),
+        state: answer.state.parse()?,
+        summary: answer.summary,
+        reasons: answer.reasons.into_iter().map(reason).collect(),
+    })
 }
 
 /// The answer in one line, then what it does not say yet. The summary names the first reason, so a single one is

@@ -1,23 +1,26 @@
 //! `stargate job …`: look at jobs and steer them.
 
+pub(crate) mod bulk;
+mod list;
+pub(crate) mod select;
+mod steer;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use comfy_table::Cell;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use stargate_jobs::clip;
-use stargate_queue::store::{Cancelled, JobFilter, PAGE_MAX, Store};
-use stargate_queue::{Error, Job, JobId, SharedStore, Stage, State};
+use stargate_queue::store::{PAGE_MAX, Store};
+use stargate_queue::{Error, Job, JobId, State};
 
 use super::enqueue::Enqueue;
 use crate::argument;
-use crate::assemble::{self, Migrate};
 use crate::config::{Settings, interval, size};
-use crate::failure::{Exit, Failure, Result};
+use crate::failure::Result;
 use crate::follow::{self, Audience};
 use crate::output::{self, Output};
 use crate::run::App;
-use crate::view::{JobView, cut, event_in_words};
+use crate::view::{JobView, event_in_words};
 
 /// `job …`
 #[derive(Debug, Subcommand)]
@@ -25,45 +28,17 @@ pub(crate) enum JobCommand {
     /// Enqueue a job
     Enqueue(Enqueue),
     /// List jobs, newest first
-    List(List),
+    List(list::List),
     /// Show one job
     Show(One),
     /// Show the timeline of a job
     Events(One),
     /// Follow jobs live until they end
     Watch(Watch),
-    /// Have failed jobs run again
-    Retry(Many),
-    /// End waiting jobs, ask running ones to stop
-    Cancel(Many),
-}
-
-/// `job list`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stargate job list --state failed --since 1h
-  stargate job list --kind mail --state queued,processing
-  stargate job list --limit 100 --before 4200      the page before job 4200")]
-pub(crate) struct List {
-    /// Only these states: queued, processing, done, failed, cancelled
-    #[arg(long, value_name = "STATE", value_delimiter = ',')]
-    state: Vec<State>,
-    /// Only this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only this queue
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only jobs created since: 1h, 30m, or an instant
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-    /// At most so many, 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_MAX)))]
-    limit: u32,
-    /// Only jobs with a smaller id: the next page
-    #[arg(long, value_name = "JOB", value_parser = argument::job_id)]
-    before: Option<JobId>,
+    /// Have failed jobs run again: named ones, or all that match
+    Retry(steer::Retry),
+    /// End waiting jobs, ask running ones to stop: named ones, or all that match
+    Cancel(steer::Cancel),
 }
 
 /// One job.
@@ -72,14 +47,6 @@ pub(crate) struct One {
     /// The job's id
     #[arg(value_parser = argument::job_id)]
     job: JobId,
-}
-
-/// Some jobs.
-#[derive(Debug, Args)]
-pub(crate) struct Many {
-    /// Ids of jobs
-    #[arg(required = true, value_name = "JOB", value_parser = argument::job_id)]
-    jobs: Vec<JobId>,
 }
 
 /// `job watch`
@@ -97,100 +64,22 @@ pub(crate) struct Watch {
 impl JobCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        if let Self::Enqueue(enqueue) = self {
-            return enqueue.run(app).await;
-        }
-        let store = assemble::open(&app.settings, Migrate::No).await?;
         match self {
-            Self::Enqueue(_) => Ok(()),
-            Self::List(list) => list.run(store.as_ref(), app.out).await,
-            Self::Show(one) => show(store.as_ref(), one.job, app).await,
-            Self::Events(one) => events(store.as_ref(), one.job, app.out).await,
+            Self::Enqueue(enqueue) => enqueue.run(app).await,
+            Self::List(list) => list.run(app.jobs().await?.as_ref(), app.out).await,
+            Self::Show(one) => show(app.jobs().await?.as_ref(), one.job, app).await,
+            Self::Events(one) => events(app.jobs().await?.as_ref(), one.job, app.out).await,
             Self::Watch(watch) => {
-                let audience = if app.out.json { Audience::Program } else { Audience::Person };
+                let (store, audience) =
+                    (app.jobs().await?, if app.out.json { Audience::Program } else { Audience::Person });
                 let jobs =
                     follow::follow(store.as_ref(), &watch.jobs, watch.timeout, audience, app.out).await?;
                 follow::verdict(&jobs)
             }
-            Self::Retry(many) => many.retry(&store, app.out).await,
-            Self::Cancel(many) => many.cancel(&store, app.out).await,
+            Self::Retry(retry) => retry.run(app).await,
+            Self::Cancel(cancel) => cancel.run(app).await,
         }
     }
-}
-
-impl List {
-    /// Whether only some jobs are asked for.
-    fn filters(&self) -> bool {
-        let named = self.kind.is_some() || self.queue.is_some();
-        named || !self.state.is_empty() || self.since.is_some() || self.before.is_some()
-    }
-
-    async fn run(&self, store: &dyn Store, out: Output) -> Result<()> {
-        let now = store.now().await?;
-        let filter = JobFilter {
-            states: self.state.clone(),
-            kind: self.kind.clone(),
-            queue: self.queue.clone(),
-            since: self.since.as_deref().map(|text| since(text, now)).transpose()?,
-            before: self.before,
-            limit: self.limit,
-            ..JobFilter::default()
-        };
-        let jobs = store.jobs(filter).await?;
-        if out.json {
-            out.json(&jobs.iter().map(JobView::from).collect::<Vec<_>>());
-            return Ok(());
-        }
-        let mut table = output::table(&["id", "kind", "queue", "state", "attempt", "created", ""]);
-        for job in &jobs {
-            table.add_row(vec![
-                Cell::new(job.id),
-                Cell::new(&job.kind),
-                Cell::new(&job.queue),
-                output::state_cell(job.state),
-                Cell::new(format!("{}/{}", job.attempt_count, job.max_attempts)),
-                Cell::new(output::when(job.created_at, now)),
-                Cell::new(remark(job, now)),
-            ]);
-        }
-        out.table(&table, if self.filters() { "no jobs match" } else { "no jobs yet" });
-        let full = jobs.len() >= usize::try_from(self.limit).unwrap_or(usize::MAX);
-        if let (true, Some(last)) = (full, jobs.last()) {
-            out.note(output::dim(format!("there may be more: add --before {}", last.id)));
-        }
-        Ok(())
-    }
-}
-
-/// What is worth knowing about a job in a listing.
-fn remark(job: &Job, now: Timestamp) -> String {
-    match (job.state, job.stage) {
-        (State::Queued, Some(Stage::Delayed)) => match &job.error {
-            Some(error) => {
-                format!("retry {} after {}", output::when(job.run_at, now), cut(&error.message, 50))
-            }
-            None => format!("due {}", output::when(job.run_at, now)),
-        },
-        (State::Queued, Some(Stage::Blocked)) => "waits for other jobs".to_owned(),
-        (State::Processing, _) if job.cancel_requested => "cancelling".to_owned(),
-        (State::Processing, _) => format!("{} %", job.percent()),
-        (State::Failed, _) => job
-            .error
-            .as_ref()
-            .map_or_else(String::new, |error| cut(&format!("{}: {}", error.code, error.message), 70)),
-        _ => String::new(),
-    }
-}
-
-fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
-    if let Ok(at) = text.parse::<Timestamp>() {
-        return Ok(at);
-    }
-    let ago = interval::parse(text).ok().and_then(|length| SignedDuration::try_from(length).ok());
-    ago.and_then(|ago| now.checked_sub(ago).ok()).ok_or_else(|| {
-        let problem = "is neither a length of time (1h) nor an instant (2026-01-31T12:00:00Z)";
-        Failure::new(Exit::Usage, "USAGE", format!("--since {text:?} {problem}"))
-    })
 }
 
 async fn find(store: &dyn Store, id: JobId) -> Result<Job> {
@@ -322,58 +211,4 @@ async fn events(store: &dyn Store, id: JobId, out: Output) -> Result<()> {
     }
     out.table(&table, "no events");
     Ok(())
-}
-
-impl Many {
-    async fn retry(&self, store: &SharedStore, out: Output) -> Result<()> {
-        let retry = async |id| store.retry(id).await.map(|()| (State::Queued, "will run again"));
-        self.each(out, retry).await
-    }
-
-    async fn cancel(&self, store: &SharedStore, out: Output) -> Result<()> {
-        let cancel = async |id| {
-            Ok(match store.cancel(id).await? {
-                Cancelled::Ended => (State::Cancelled, "is cancelled"),
-                Cancelled::Requested => (State::Processing, "is running; its worker has been asked to stop"),
-            })
-        };
-        self.each(out, cancel).await
-    }
-
-    /// Does it to every job. One that refuses does not keep the others from their turn; the first refusal decides
-    /// about the exit code.
-    async fn each(
-        &self,
-        out: Output,
-        action: impl AsyncFn(JobId) -> stargate_queue::Result<(State, &'static str)>,
-    ) -> Result<()> {
-        let (mut answers, mut refusals) = (Vec::new(), Vec::new());
-        for id in &self.jobs {
-            match action(*id).await {
-                Ok((state, words)) => {
-                    answers.push(serde_json::json!({ "id": id, "state": state }));
-                    if !out.json {
-                        out.line(format!("job {id} {words}"));
-                    }
-                }
-                Err(error @ (Error::NotFound { .. } | Error::WrongState { .. })) => {
-                    refusals.push(Failure::from(error));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if out.json && !answers.is_empty() {
-            out.json(&answers);
-        }
-        let mut refusals = refusals.into_iter();
-        let Some(mut refusal) = refusals.next() else { return Ok(()) };
-        let exit = refusal.exit;
-        // Programs get one error and see from the answers which jobs it was done to.
-        for next in refusals.take_while(|_| !out.json) {
-            out.failure(&refusal);
-            refusal = next;
-            refusal.exit = exit;
-        }
-        Err(refusal)
-    }
 }

@@ -1,16 +1,15 @@
 //! `stargate leader …`: which node leads, who did before, and letting another one lead.
 
 mod status;
-mod view;
+pub(crate) mod view;
 
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use url::Url;
 
 use crate::config::interval;
 use crate::failure::{Exit, Failure, Result};
-use crate::node::{self, Node};
+use crate::node::Node;
 use crate::output;
 use crate::run::App;
 use view::LeaderView;
@@ -24,33 +23,24 @@ pub(crate) enum LeaderCommand {
     /// Who leads, since when, and who did before
     #[command(
         after_help = "Examples:\n  stargate leader status\n  stargate leader status --terms 100 --json\n\n\
-        Asks the node at --url. When none answers, the terms are read from the store."
+        Asks the node at --url, else the one at api.listen. When that does not answer, the terms are read \
+        from the store."
     )]
     Status(status::Status),
     /// A line for each change, as it happens; JSON lines with --json
-    Watch(At),
+    Watch,
     /// Exit with 0 if the node leads now, and with 9 if it does not
     #[command(after_help = "Example:\n  stargate leader check && ./only-on-the-leader.sh\n\n\
         The answer ages: use it to choose a node, not to protect data.")]
-    Check(At),
+    Check,
     /// Have the node let another one lead
     #[command(after_help = "Example:\n  stargate leader step-down --wait")]
     StepDown(StepDown),
 }
 
-/// Which node.
-#[derive(Debug, Args)]
-pub(crate) struct At {
-    /// The node to ask [default: http:// and api.listen]
-    #[arg(long, value_name = "URL", value_parser = node::parse_url)]
-    url: Option<Url>,
-}
-
 /// `leader step-down`
 #[derive(Debug, Args)]
 pub(crate) struct StepDown {
-    #[command(flatten)]
-    at: At,
     /// Wait until a node leads again
     #[arg(long)]
     wait: bool,
@@ -64,16 +54,10 @@ impl LeaderCommand {
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         match self {
             Self::Status(status) => status.run(app).await,
-            Self::Watch(at) => watch(app, &at.node(app)?).await,
-            Self::Check(at) => check(app, &at.node(app)?).await,
+            Self::Watch => watch(app, &*app.node()?).await,
+            Self::Check => check(app, &*app.node()?).await,
             Self::StepDown(step_down) => step_down.run(app).await,
         }
-    }
-}
-
-impl At {
-    fn node(&self, app: &App) -> Result<Node> {
-        Node::new(self.url.as_ref(), &app.settings)
     }
 }
 
@@ -125,7 +109,7 @@ fn not_leader(message: String) -> Failure {
 
 impl StepDown {
     async fn run(&self, app: &App) -> Result<()> {
-        let node = self.at.node(app)?;
+        let node = app.node()?;
         // Before, because a successor may have begun by the time we can ask again.
         let ended = match self.wait {
             true => view::ask(&node, 1).await?.terms.first().map(|term| term.epoch),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use stargate_queue::Error;
 use stargate_queue::limits::{Limit, Rate};
 
-use crate::assemble::{self, Migrate};
+use crate::auditing::Desk;
 use crate::config::kinds::limit_in_words;
 use crate::failure::Result;
 use crate::output;
@@ -67,11 +67,10 @@ fn view(limit: &Limit) -> LimitView<'_> {
 impl LimitCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
         let out = app.out;
         match self {
             Self::List => {
-                let limits = store.limits().await?;
+                let limits = app.jobs().await?.limits().await?;
                 if out.json {
                     out.json(&limits.iter().map(view).collect::<Vec<_>>());
                     return Ok(());
@@ -92,16 +91,23 @@ impl LimitCommand {
                 let (pattern, rate) = (set.pattern.clone(), set.rate);
                 let limit = Limit { pattern, concurrency: set.concurrency, rate, weight: set.weight };
                 limit.check()?;
-                store.limit_set(limit.clone()).await?;
+                let desk = Desk::open(app).await?;
+                let detail = serde_json::to_value(view(&limit)).unwrap_or_default();
+                desk.act("limit.set", &limit.pattern, detail, desk.jobs.limit_set(limit.clone())).await?;
                 match out.json {
                     true => out.json(&view(&limit)),
                     false => out.line(format!("limit {}: {}", limit.pattern, limit_in_words(&limit))),
                 }
             }
             Self::Remove(remove) => {
-                if !store.limit_remove(&remove.pattern).await? {
-                    return Err(Error::NotFound { what: "limit", name: remove.pattern.clone() }.into());
-                }
+                let (desk, pattern) = (Desk::open(app).await?, &remove.pattern);
+                let work = async {
+                    match desk.jobs.limit_remove(pattern).await? {
+                        true => Ok(()),
+                        false => Err(Error::NotFound { what: "limit", name: pattern.clone() }),
+                    }
+                };
+                desk.act("limit.remove", pattern, serde_json::Value::Null, work).await?;
                 match out.json {
                     true => out.json(&serde_json::json!({ "pattern": remove.pattern, "removed": true })),
                     false => out.line(format!("limit {} is removed", remove.pattern)),

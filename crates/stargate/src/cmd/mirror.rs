@@ -2,7 +2,9 @@
 
 mod compare;
 mod dead_letter;
+pub(crate) mod overview;
 mod permit;
+mod remote;
 mod run;
 mod status;
 mod wait;
@@ -59,8 +61,16 @@ impl MirrorCommand {
         matches!(self, Self::Run(run) if !run.once)
     }
 
+    /// Whether a node can do it; the rest needs the repository itself.
+    pub(crate) fn goes_through_a_node(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Verify(_) | Self::DeadLetter(_))
+    }
+
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
+        if let Some(node) = &app.remote {
+            return remote::run(self, app, node).await;
+        }
         match self {
             Self::Run(run) => run.run(app).await,
             Self::Status(status) => status.run(app).await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use stargate_queue::store::{PurgeReport, PurgeRequest};
 
-use crate::assemble::{self, Migrate};
+use crate::auditing::Desk;
 use crate::config::interval;
 use crate::failure::Result;
 use crate::output;
@@ -29,7 +29,7 @@ pub(crate) struct Purge {
 impl Purge {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let desk = Desk::open(app).await?;
         let default = PurgeRequest::default();
         let request = PurgeRequest {
             done_age: self.done_older_than.unwrap_or(default.done_age),
@@ -37,16 +37,24 @@ impl Purge {
             actions_age: self.audit_older_than.unwrap_or(default.actions_age),
             ..default
         };
-        let mut total = PurgeReport::default();
-        loop {
-            let report = store.purge(request).await?;
-            total.done += report.done;
-            total.failed += report.failed;
-            total.actions += report.actions;
-            if report == PurgeReport::default() {
-                break;
+        let detail = serde_json::json!({
+            "done_age_sec": request.done_age.as_secs(),
+            "failed_age_sec": request.failed_age.as_secs(),
+            "actions_age_sec": request.actions_age.as_secs(),
+        });
+        let work = async {
+            let mut total = PurgeReport::default();
+            loop {
+                let report = desk.jobs.purge(request).await?;
+                total.done += report.done;
+                total.failed += report.failed;
+                total.actions += report.actions;
+                if report == PurgeReport::default() {
+                    return Ok::<_, stargate_queue::Error>(total);
+                }
             }
-        }
+        };
+        let total = desk.act("jobs.purge", "finished jobs", detail, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({
                 "done": total.done, "failed": total.failed, "actions": total.actions,

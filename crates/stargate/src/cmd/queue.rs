@@ -6,7 +6,7 @@ use serde::Serialize;
 use stargate_queue::job::check_name;
 use stargate_queue::store::{PauseTarget, Store};
 
-use crate::assemble::{self, Migrate};
+use crate::auditing::Desk;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Output};
 use crate::run::App;
@@ -64,21 +64,25 @@ struct QueueView<'a> {
 impl QueueCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
         match self {
-            Self::List => list(store.as_ref(), app.out).await,
+            Self::List => list(app.jobs().await?.as_ref(), app.out).await,
             Self::Pause(target) => {
-                let target = target.pause_target()?;
-                store.pause(target.clone()).await?;
+                let (target, desk) = (target.pause_target()?, Desk::open(app).await?);
+                let (what, name) = named(&target);
+                let work = desk.jobs.pause(target.clone());
+                desk.act(&format!("{what}.pause"), name, serde_json::Value::Null, work).await?;
                 answer(app.out, &target, true, "is paused; jobs that run go on, the others wait");
                 if let PauseTarget::Kind(kind) = &target {
-                    note_unknown(store.as_ref(), kind, app.out).await?;
+                    note_unknown(desk.jobs.as_ref(), kind, app.out).await?;
                 }
                 Ok(())
             }
             Self::Resume(target) => {
-                let target = target.pause_target()?;
-                let was_paused = store.resume(target.clone()).await?;
+                let (target, desk) = (target.pause_target()?, Desk::open(app).await?);
+                let (what, name) = named(&target);
+                let work = desk.jobs.resume(target.clone());
+                let was_paused =
+                    desk.act(&format!("{what}.resume"), name, serde_json::Value::Null, work).await?;
                 let words = if was_paused { "gives out jobs again" } else { "was not paused" };
                 answer(app.out, &target, false, words);
                 Ok(())
@@ -96,11 +100,16 @@ async fn note_unknown(store: &dyn Store, kind: &str, out: Output) -> Result<()> 
     Ok(())
 }
 
-fn answer(out: Output, target: &PauseTarget, paused: bool, words: &str) {
-    let (what, name) = match target {
+/// What it is, and its name.
+pub(crate) fn named(target: &PauseTarget) -> (&'static str, &str) {
+    match target {
         PauseTarget::Queue(name) => ("queue", name),
         PauseTarget::Kind(name) => ("kind", name),
-    };
+    }
+}
+
+fn answer(out: Output, target: &PauseTarget, paused: bool, words: &str) {
+    let (what, name) = named(target);
     match out.json {
         true => out.json(&serde_json::json!({ what: name, "paused": paused })),
         false => out.line(format!("{what} {name} {words}")),

@@ -7,7 +7,7 @@ use stargate_gateway::{Error, RepoName, Repositories};
 use stargate_git::{RefName, RefPattern, RepoDir};
 use stargate_repo::{Repo, RepoSpec, SharedPushes};
 
-use crate::assemble::{self, Migrate};
+use crate::auditing::audited;
 use crate::config::size;
 use crate::failure::{Failure, Result};
 use crate::gateway;
@@ -71,10 +71,6 @@ impl RepoCommand {
     }
 }
 
-async fn pushes(app: &App) -> Result<SharedPushes> {
-    Ok(assemble::open_all(&app.settings, Migrate::No).await?.pushes)
-}
-
 /// Reads the name of a repository.
 pub(crate) fn name(text: &str) -> Result<RepoName> {
     RepoName::parse(text).map_err(|error| gateway::failure(&error))
@@ -86,24 +82,9 @@ impl Create {
         let branch = format!("refs/heads/{}", self.branch.trim_start_matches("refs/heads/"));
         let branch = RefName::parse(&branch).map_err(|error| Failure::input(format!("--branch: {error}")))?;
         // Asked first: a store that cannot be used is told before there is something to clean up.
-        let pushes = pushes(app).await?;
-        if repositories.find(&name).is_err() {
-            // A push that was under way when a repository of that name was removed may have left something.
-            pushes.repo_remove(name.as_str()).await?;
-        }
-        let dir = match repositories.create(&name, &branch).await {
-            Err(error @ Error::Exists { .. }) => {
-                match unanswered(&pushes, repositories, &name, &branch).await? {
-                    Some(dir) => dir,
-                    None => return Err(gateway::failure(&error)),
-                }
-            }
-            made => made.map_err(|error| gateway::failure(&error))?,
-        };
-        // If this fails or is never reached, the first push enters it.
-        pushes
-            .repo_put(RepoSpec { name: name.as_str().to_owned(), default_branch: branch.as_str().to_owned() })
-            .await?;
+        let stores = app.stores().await?;
+        let work = self.make(&stores.pushes, repositories, &name, &branch);
+        let dir = audited(&stores.audit, "repo.create", &name, serde_json::Value::Null, work).await?;
         let url = format!("http://{}/git/{name}.git", app.settings.api_listen);
         match app.out.json {
             true => app.out.json(&serde_json::json!({
@@ -115,6 +96,34 @@ impl Create {
             }
         }
         Ok(())
+    }
+
+    /// Makes it, enters it, and answers where it is.
+    async fn make(
+        &self,
+        pushes: &SharedPushes,
+        repositories: &Repositories,
+        name: &RepoName,
+        branch: &RefName,
+    ) -> Result<RepoDir> {
+        if repositories.find(name).is_err() {
+            // A push that was under way when a repository of that name was removed may have left something.
+            pushes.repo_remove(name.as_str()).await?;
+        }
+        let dir = match repositories.create(name, branch).await {
+            Err(error @ Error::Exists { .. }) => {
+                match unanswered(pushes, repositories, name, branch).await? {
+                    Some(dir) => dir,
+                    None => return Err(gateway::failure(&error)),
+                }
+            }
+            made => made.map_err(|error| gateway::failure(&error))?,
+        };
+        // If this fails or is never reached, the first push enters it.
+        pushes
+            .repo_put(RepoSpec { name: name.as_str().to_owned(), default_branch: branch.as_str().to_owned() })
+            .await?;
+        Ok(dir)
     }
 }
 
@@ -137,7 +146,7 @@ async fn unanswered(
 }
 
 async fn list(app: &App, repositories: &Repositories) -> Result<()> {
-    let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+    let stores = app.stores().await?;
     let now = stores.jobs.now().await?;
     let known = shown::known(repositories, &stores.pushes).await?;
     if app.out.json {
@@ -180,9 +189,13 @@ fn view<'a>(name: &'a RepoName, repo: Option<&'a Repo>, repositories: &Repositor
 impl Remove {
     async fn run(&self, app: &App, repositories: &Repositories) -> Result<()> {
         let name = name(&self.name)?;
-        let pushes = pushes(app).await?;
-        let trash = repositories.remove(&name).map_err(|error| gateway::failure(&error))?;
-        pushes.repo_remove(name.as_str()).await?;
+        let stores = app.stores().await?;
+        let work = async {
+            let trash = repositories.remove(&name).map_err(|error| gateway::failure(&error))?;
+            stores.pushes.repo_remove(name.as_str()).await?;
+            Ok::<_, Failure>(trash)
+        };
+        let trash = audited(&stores.audit, "repo.remove", &name, serde_json::Value::Null, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "name": name.as_str(), "trash": trash })),
             false => app.out.line(format!("{name} is out of service; it lies in {}", trash.display())),

@@ -2,13 +2,16 @@
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use reqwest::Method;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use stargate_queue::Error;
 use stargate_queue::schedule::{self, Schedule};
 use stargate_queue::store::Store;
+use stargate_queue::{Error, NewJob};
+use stargate_web::api::types;
 
-use crate::assemble::{self, Migrate};
+use crate::assemble;
+use crate::auditing::Desk;
 use crate::failure::Result;
 use crate::output::{self, Output};
 use crate::payload;
@@ -22,7 +25,12 @@ pub(crate) enum ScheduleCommand {
     /// Add or replace a schedule
     Add(Add),
     /// Remove a schedule
-    Remove(Remove),
+    Remove(Named),
+    /// Enqueue the job of a schedule now; its next instant stays
+    #[command(
+        after_help = "Example:\n  stargate schedule fire nightly\n\nPrints the id of the job, alone, on standard output."
+    )]
+    Fire(Named),
 }
 
 /// `schedule add`
@@ -55,9 +63,9 @@ pub(crate) struct Add {
     priority: i16,
 }
 
-/// `schedule remove`
+/// One schedule.
 #[derive(Debug, Args)]
-pub(crate) struct Remove {
+pub(crate) struct Named {
     /// Its name
     name: String,
 }
@@ -79,14 +87,19 @@ struct ScheduleView<'a> {
 impl ScheduleCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
         match self {
-            Self::List => list(store.as_ref(), app.out).await,
-            Self::Add(add) => add.run(store.as_ref(), app).await,
+            Self::List => list(app.jobs().await?.as_ref(), app.out).await,
+            Self::Add(add) => add.run(&Desk::open(app).await?, app).await,
+            Self::Fire(named) => named.fire(app).await,
             Self::Remove(remove) => {
-                if !store.schedule_remove(&remove.name).await? {
-                    return Err(Error::NotFound { what: "schedule", name: remove.name.clone() }.into());
-                }
+                let (desk, name) = (Desk::open(app).await?, &remove.name);
+                let work = async {
+                    match desk.jobs.schedule_remove(name).await? {
+                        true => Ok(()),
+                        false => Err(Error::NotFound { what: "schedule", name: name.clone() }),
+                    }
+                };
+                desk.act("schedule.remove", name, serde_json::Value::Null, work).await?;
                 match app.out.json {
                     true => app.out.json(&serde_json::json!({ "name": remove.name, "removed": true })),
                     false => app.out.line(format!("schedule {} is removed", remove.name)),
@@ -98,7 +111,8 @@ impl ScheduleCommand {
 }
 
 impl Add {
-    async fn run(&self, store: &dyn Store, app: &App) -> Result<()> {
+    async fn run(&self, desk: &Desk, app: &App) -> Result<()> {
+        let store = desk.jobs.as_ref();
         let schedule = Schedule {
             name: self.name.clone(),
             cron: self.cron.clone(),
@@ -111,8 +125,9 @@ impl Add {
             last_at: None,
         };
         schedule.check()?;
+        // What a node serves is its own affair.
         let ours = assemble::specs(&app.settings)?;
-        if ours.iter().any(|spec| spec.name == schedule.kind) {
+        if app.remote.is_none() && ours.iter().any(|spec| spec.name == schedule.kind) {
             store.kinds_register(ours).await?;
         }
         let known = store.kinds().await?;
@@ -121,7 +136,11 @@ impl Add {
             return Err(Error::UnknownKind { kind: schedule.kind, known }.into());
         }
         let existing = store.schedules().await?;
-        schedule::put(store, schedule.clone(), &existing).await?;
+        let detail = serde_json::json!({
+            "cron": schedule.cron, "time_zone": schedule.time_zone, "kind": schedule.kind,
+        });
+        let work = schedule::put(store, schedule.clone(), &existing);
+        desk.act("schedule.put", &schedule.name, detail, work).await?;
         if app.out.json {
             let stored = store.schedules().await?;
             stored
@@ -145,6 +164,35 @@ impl Add {
             instant = next;
         }
         Ok(())
+    }
+}
+
+impl Named {
+    async fn fire(&self, app: &App) -> Result<()> {
+        let accepted = match &app.remote {
+            Some(node) => {
+                let path = ["schedules", &self.name, "fire"];
+                node.change::<types::Enqueued>(Method::POST, &path, None::<&()>).await?.id
+            }
+            None => self.enqueue(&Desk::open(app).await?).await?,
+        };
+        match app.out.json {
+            true => app.out.json(&serde_json::json!({ "id": accepted })),
+            false => app.out.line(accepted),
+        }
+        Ok(())
+    }
+
+    async fn enqueue(&self, desk: &Desk) -> Result<i64> {
+        let work = async {
+            let found = desk.jobs.schedules().await?.into_iter().find(|schedule| schedule.name == self.name);
+            let missing = || Error::NotFound { what: "schedule", name: self.name.clone() };
+            let Schedule { queue, priority, kind, payload, .. } = found.ok_or_else(missing)?;
+            let job = NewJob { queue, priority, ..NewJob::new(kind, payload) };
+            let accepted = desk.jobs.enqueue(vec![job]).await?;
+            Ok::<_, Error>(accepted.first().map_or(0, |job| job.id.0))
+        };
+        Ok(desk.act("schedule.fire", &self.name, serde_json::Value::Null, work).await?)
     }
 }
 

@@ -6,11 +6,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde::Serialize;
 use stargate_access::tokens::PAGE_MAX;
-use stargate_access::{Error, Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
+use stargate_access::{Grant, NewToken, RepoPattern, Role, Token, TokenId, Tokens};
 
-use crate::assemble::{self, Migrate};
+use crate::assemble::Stores;
+use crate::auditing::{audited, failure};
 use crate::config::interval;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::Result;
 use crate::output;
 use crate::run::App;
 
@@ -111,22 +112,25 @@ fn view(token: &Token) -> TokenView<'_> {
 impl TokenCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         match self {
-            Self::Add(add) => add.run(app, &*stores.tokens).await,
+            Self::Add(add) => add.run(app, &stores).await,
             Self::List => list(app, &*stores.tokens, stores.jobs.now().await?).await,
-            Self::Revoke(revoke) => revoke.run(app, &*stores.tokens).await,
+            Self::Revoke(revoke) => revoke.run(app, &stores).await,
         }
     }
 }
 
 impl Add {
-    async fn run(&self, app: &App, tokens: &dyn Tokens) -> Result<()> {
+    async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
         let grants = self.role.grants(&self.repos);
-        let (token, text) = NewToken::issue(&self.name, grants, self.expires).map_err(failure)?;
+        let (token, text) =
+            NewToken::issue(&self.name, grants, self.expires).map_err(|error| failure(&error))?;
         let id = token.id.clone();
         let grants: Vec<String> = token.grants.iter().map(ToString::to_string).collect();
-        tokens.add(token).await.map_err(failure)?;
+        let detail = serde_json::json!({ "name": self.name, "grants": grants });
+        let work = async { stores.tokens.add(token).await.map_err(|error| failure(&error)) };
+        audited(&stores.audit, "token.add", &id, detail, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({
                 "id": id.as_str(), "name": self.name, "grants": grants, "token": text.reveal(),
@@ -146,7 +150,10 @@ impl Add {
 async fn list(app: &App, tokens: &dyn Tokens, now: Timestamp) -> Result<()> {
     let mut all: Vec<Token> = Vec::new();
     loop {
-        let page = tokens.list(all.last().map(|token| &token.id), PAGE_MAX).await.map_err(failure)?;
+        let page = tokens
+            .list(all.last().map(|token| &token.id), PAGE_MAX)
+            .await
+            .map_err(|error| failure(&error))?;
         let is_last = page.len() < PAGE_MAX as usize;
         all.extend(page);
         if is_last {
@@ -183,9 +190,10 @@ async fn list(app: &App, tokens: &dyn Tokens, now: Timestamp) -> Result<()> {
 }
 
 impl Revoke {
-    async fn run(&self, app: &App, tokens: &dyn Tokens) -> Result<()> {
-        let id: TokenId = self.id.parse().map_err(failure)?;
-        let first = tokens.revoke(&id).await.map_err(failure)?;
+    async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
+        let id: TokenId = self.id.parse().map_err(|error| failure(&error))?;
+        let work = async { stores.tokens.revoke(&id).await.map_err(|error| failure(&error)) };
+        let first = audited(&stores.audit, "token.revoke", &id, serde_json::Value::Null, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "id": id.as_str(), "revoked": true, "first": first })),
             false if first => app.out.line(format!("token {id} is revoked")),
@@ -193,13 +201,4 @@ impl Revoke {
         }
         Ok(())
     }
-}
-
-fn failure(error: Error) -> Failure {
-    let exit = match &error {
-        Error::NotFound { .. } => Exit::NotFound,
-        Error::OpenToOthers { .. } => Exit::Usage,
-        Error::Invalid { .. } | Error::Store { .. } => Exit::Input,
-    };
-    Failure::new(exit, error.code(), chain(&error))
 }

@@ -7,7 +7,8 @@ use stargate_queue::Error;
 use stargate_repo::store::PAGE_MAX;
 use stargate_repo::{NewWebhook, Occasion, Pushes, Webhook, WebhookId};
 
-use crate::assemble::{self, Migrate};
+use crate::assemble::Stores;
+use crate::auditing::audited;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::App;
@@ -115,23 +116,25 @@ fn view(webhook: &Webhook) -> WebhookView<'_> {
 impl WebhookCommand {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         match self {
-            Self::Add(add) => add.run(app, &*stores.pushes).await,
+            Self::Add(add) => add.run(app, &stores).await,
             Self::List(list) => list.run(app, &*stores.pushes, stores.jobs.now().await?).await,
-            Self::Remove(remove) => remove.run(app, &*stores.pushes).await,
+            Self::Remove(remove) => remove.run(app, &stores).await,
         }
     }
 }
 
 impl Add {
-    async fn run(&self, app: &App, pushes: &dyn Pushes) -> Result<()> {
+    async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
         if let Some(name) = &self.secret {
             app.settings.webhooks.check_secret(name)?;
         }
         let hook = self.hook();
-        let id = pushes.webhook_put(hook.clone()).await.map_err(failure)?;
         let events: Vec<&str> = hook.events.iter().map(|event| event.as_str()).collect();
+        let detail = serde_json::json!({ "url": hook.url, "events": events });
+        let work = async { stores.pushes.webhook_put(hook.clone()).await.map_err(failure) };
+        let id = audited(&stores.audit, "webhook.add", &self.repo, detail, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({
                 "id": id, "repo": hook.repo, "url": hook.url, "secret": hook.secret_ref, "events": events,
@@ -218,10 +221,14 @@ pub(crate) async fn webhooks(pushes: &dyn Pushes) -> Result<Vec<Webhook>> {
 }
 
 impl Remove {
-    async fn run(&self, app: &App, pushes: &dyn Pushes) -> Result<()> {
-        if !pushes.webhook_remove(self.id).await? {
-            return Err(Error::NotFound { what: "webhook", name: self.id.to_string() }.into());
-        }
+    async fn run(&self, app: &App, stores: &Stores) -> Result<()> {
+        let work = async {
+            match stores.pushes.webhook_remove(self.id).await? {
+                true => Ok(()),
+                false => Err(Error::NotFound { what: "webhook", name: self.id.to_string() }),
+            }
+        };
+        audited(&stores.audit, "webhook.remove", self.id, serde_json::Value::Null, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "id": self.id, "removed": true })),
             false => app.out.line(format!("webhook {} is removed", self.id)),

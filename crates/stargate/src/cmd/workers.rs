@@ -3,7 +3,6 @@
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 
-use crate::assemble::{self, Migrate};
 use crate::failure::Result;
 use crate::output;
 use crate::run::App;
@@ -22,7 +21,7 @@ struct WorkerView<'a> {
 
 /// Runs the command.
 pub(crate) async fn run(app: &App) -> Result<()> {
-    let store = assemble::open(&app.settings, Migrate::No).await?;
+    let store = app.jobs().await?;
     let workers = store.workers().await?;
     if app.out.json {
         let views = workers.iter().map(|worker| WorkerView {

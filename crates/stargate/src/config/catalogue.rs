@@ -4,6 +4,7 @@ pub(super) mod directives;
 pub(super) mod git;
 pub(super) mod leader;
 pub(super) mod mirror;
+pub(super) mod otel;
 pub(super) mod runtime;
 pub(super) mod temporal;
 pub(super) mod web;
@@ -56,6 +57,7 @@ pub(crate) fn described() -> Vec<Described> {
     all.extend(webhooks::described());
     all.extend(directives::described());
     all.extend(temporal::described());
+    all.extend(otel::described());
     all
 }
 

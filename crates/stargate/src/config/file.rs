@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 pub(crate) type Given<T> = Option<Spanned<T>>;
 
 /// Keys whose values no message repeats.
-const SECRET_KEYS: [&str; 11] = [
+const SECRET_KEYS: [&str; 12] = [
     "secret",
     "env",
     "dsn",
@@ -26,6 +26,7 @@ const SECRET_KEYS: [&str; 11] = [
     "session_token",
     "redis_url",
     "api_key",
+    "headers",
     "token",
     SECRETS,
 ];
@@ -57,6 +58,7 @@ pub(crate) struct File {
     pub(crate) webhooks: Webhooks,
     pub(crate) directives: Directives,
     pub(crate) temporal: Temporal,
+    pub(crate) otel: Otel,
     pub(crate) outbox: BTreeMap<Spanned<String>, Outbox>,
     pub(crate) kinds: BTreeMap<Spanned<String>, Kind>,
     pub(crate) limits: BTreeMap<Spanned<String>, Limit>,
@@ -113,6 +115,16 @@ pub(crate) struct Metrics {
 pub(crate) struct Log {
     pub(crate) format: Given<String>,
     pub(crate) filter: Given<String>,
+}
+
+/// `[otel]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Otel {
+    pub(crate) endpoint: Given<String>,
+    pub(crate) headers: Given<String>,
+    pub(crate) service_name: Given<String>,
+    pub(crate) sample_ratio: Given<f64>,
 }
 
 /// `[artifacts]`

@@ -1,14 +1,20 @@
 //! The real binary, from the outside: exit codes, JSON, refusals, signals, the demo.
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
+mod bundle;
 mod clip;
 mod config;
 mod demo;
 mod doctor;
+mod drill;
 mod jobs;
 mod leader;
+mod operate;
 mod reference;
+mod remote;
 mod serve;
 mod store;
+mod top;
 
 use std::process::Output;
 

@@ -4,7 +4,7 @@ use crate::stargate;
 
 #[test]
 fn the_reference_pages_are_up_to_date() {
-    for page in ["cli", "config"] {
+    for page in ["cli", "config", "metrics"] {
         let generated = stargate().answer(&["docs", page]);
         let path = format!("{}/../../docs/{page}.md", env!("CARGO_MANIFEST_DIR"));
         let written = std::fs::read_to_string(path).unwrap_or_default();

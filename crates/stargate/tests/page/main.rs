@@ -1,4 +1,5 @@
 //! The page in a real Chromium, served by the real binary. What is looked at: `browser.mjs`.
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 mod stage;
 

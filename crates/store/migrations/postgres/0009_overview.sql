@@ -23,6 +23,11 @@ create index stargate_audit_actor on stargate.stargate_audit (actor, id);
 create index stargate_audit_action on stargate.stargate_audit (action, id);
 create index stargate_audit_target on stargate.stargate_audit (target, id);
 
+-- Errors are looked into from here on, which Postgres cannot do where they hold U+0000; none is written any more.
+update stargate.job_history set error = replace(error::text, '\u0000', '\ufffd')::json
+ where state <> 2 and strpos(error::text, '\u0000') > 0;
+update stargate.job set error = replace(error::text, '\u0000', '\ufffd')::json where strpos(error::text, '\u0000') > 0;
+
 -- Failed jobs by the code of their error. Jobs that end well are not in it.
 create index job_history_code on stargate.job_history ((error ->> 'code') collate "C", lane_id, id) where state = 3;
 

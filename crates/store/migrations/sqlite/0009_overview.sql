@@ -20,5 +20,9 @@ create table stargate_audit (
 ) strict;
 create index stargate_audit_at on stargate_audit (at);
 
+-- Errors are looked into from here on, which Postgres cannot do where they hold U+0000; none is written any more.
+update job_history set error = replace(error, '\u0000', '\ufffd') where state <> 2 and instr(error, '\u0000') > 0;
+update job set error = replace(error, '\u0000', '\ufffd') where instr(error, '\u0000') > 0;
+
 -- Failed jobs by the code of their error. Jobs that end well are not in it.
 create index job_history_code on job_history (json_extract(error, '$.code'), lane_id, id) where state = 3;

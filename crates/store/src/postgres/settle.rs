@@ -77,7 +77,7 @@ impl Back {
 
 /// An error as its column keeps it.
 fn error_json(error: &JobError) -> String {
-    serde_json::to_string(error).expect("text and an enum always serialise")
+    error.to_kept()
 }
 
 /// A batch sorted by what is to be done.

@@ -144,7 +144,7 @@ pub(super) fn dependency_failed(parent: i64, became: State) -> JobError {
 
 /// An error as its column keeps it.
 pub(super) fn error_json(error: &JobError) -> String {
-    serde_json::to_string(error).expect("text and an enum always serialise")
+    error.to_kept()
 }
 
 /// As [`enqueue`], once per key.

@@ -188,4 +188,11 @@ pub async fn an_error_text_with_nul_does_not_stand_in_the_way_of_its_end(f: &Fix
     error.detail = Some("binary \0 rubbish".into());
     f.accept(claimed.fence, Outcome::Failed { error }).await;
     f.failed_with(id, "EXEC").await;
+    let message = f.job(id).await.error.unwrap().message;
+    assert_eq!(message, "exit 1: a\u{fffd}b");
+    assert_eq!(f.store.failures(10).await.unwrap()[0].message, message);
+    let filter =
+        JobFilter { code: Some("EXEC".into()), search: Some("EXIT 1".into()), ..JobFilter::default() };
+    assert_eq!(f.store.jobs(filter).await.unwrap().len(), 1, "it can be looked into");
+    f.store.retry(id).await.expect("and retried");
 }

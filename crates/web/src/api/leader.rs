@@ -14,7 +14,7 @@ use crate::api::types::leader as types;
 use crate::app::Shared;
 use crate::caller::{Actor, Change};
 use crate::error::{Problem, Result};
-use crate::input::{Params, number};
+use crate::input::Params;
 use crate::lead::not_leader;
 
 /// Terms that are shown without being asked for.
@@ -28,7 +28,7 @@ const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(50);
 #[into_params(parameter_in = Query)]
 pub(crate) struct LeaderParams {
     /// How many terms; 20 by default.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
     terms: Option<String>,
 }
 
@@ -38,7 +38,13 @@ pub(crate) async fn show(
     State(shared): State<Shared>,
     Params(params): Params<LeaderParams>,
 ) -> Result<Json<types::Leader>> {
-    let limit = number("terms", params.terms.as_deref(), 1..=TERMS_MAX)?.unwrap_or(TERMS_SHOWN);
+    let limit = match params.terms {
+        Some(text) => {
+            let wrong = || Problem::invalid("terms", format!("is {text:?}; allowed are 1 to {TERMS_MAX}"));
+            text.parse().ok().filter(|number| (1..=TERMS_MAX).contains(number)).ok_or_else(wrong)?
+        }
+        None => TERMS_SHOWN,
+    };
     view(&shared, limit).await.map(Json)
 }
 

@@ -20,6 +20,8 @@ use crate::api::types::access::{ErrorBody, ErrorEnvelope};
 use crate::api::types::live;
 use crate::app::Shared;
 
+/// The answer that every error has.
+const ERROR: &str = "Error";
 /// Where the API is.
 pub(crate) const PREFIX: &str = "/api/v1";
 
@@ -99,6 +101,7 @@ fn components(mut components: Components) -> Components {
         (live::LeaderNow::name(), live::LeaderNow::schema()),
         (live::Reset::name(), live::Reset::schema()),
     ];
+    components.responses.insert(ERROR.to_owned(), RefOr::T(error()));
     components.schemas.extend(schemas.map(|(name, schema)| (name.into_owned(), schema)));
     let token = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let session = SecurityScheme::ApiKey(ApiKey::Cookie(ApiKeyValue::new(access::SESSION)));
@@ -127,9 +130,14 @@ fn finish(operation: &mut Operation, method: &Method, path: &str) {
     operation.description = Some(format!("{about}Needs the role {role}."));
     let changes = !method.is_safe();
     let has_body = operation.request_body.is_some();
+    operation.operation_id = Some(name(method, path));
     let mut add = |status: u16, about: &str| {
         let described = operation.responses.responses.entry(status.to_string());
-        described.or_insert_with(|| RefOr::T(error(about)));
+        described.or_insert_with(|| {
+            let mut error = Ref::from_response_name(ERROR);
+            error.description = about.to_owned();
+            RefOr::Ref(error)
+        });
     };
     add(400, "The request cannot be read");
     add(401, "No token, or one that is not known, has expired or was revoked");
@@ -139,9 +147,9 @@ fn finish(operation: &mut Operation, method: &Method, path: &str) {
     add(500, "The server failed; its log has the request id");
     add(503, "The store, the leader or another server does not answer");
     add(504, "It took too long");
-    if path.contains('{') || path == "/failures/requeue" || path.starts_with("/mirror/dead-letters") {
-        add(404, "There is no such thing");
-    }
+    // Both also for what is no operation of this path: a name that is left out, another method.
+    add(404, "There is no such thing");
+    add(405, "This route has no such method");
     if changes {
         add(409, "Not possible in the present state, or somebody was faster");
         add(502, "The leader did not answer: whether it was done is not known");
@@ -153,9 +161,18 @@ fn finish(operation: &mut Operation, method: &Method, path: &str) {
     }
 }
 
-fn error(about: &str) -> Response {
+/// The name of an operation: of functions there are several with one name.
+fn name(method: &Method, path: &str) -> String {
+    let parts = path.split('/').map(|part| part.trim_matches(['{', '}']).replace(['-', '.'], "_"));
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+    format!("{}_{}", method.as_str().to_lowercase(), parts.join("_"))
+}
+
+/// What every error looks like.
+fn error() -> Response {
     let envelope = Ref::from_schema_name(ErrorEnvelope::name());
     let content = ContentBuilder::new().schema(Some(envelope)).build();
+    let about = "What went wrong, with a stable code";
     ResponseBuilder::new().description(about).content("application/json", content).build()
 }
 
@@ -166,12 +183,13 @@ mod tests {
     #[test]
     fn every_operation_has_a_role_a_tag_and_a_summary() {
         let mut api = complete(super::super::described());
-        let mut count = 0;
+        let (mut count, mut names) = (0, std::collections::BTreeSet::new());
         for (path, item) in &mut api.paths.paths {
             for (method, operation) in operations(item) {
                 count += 1;
                 let what = format!("{method} {path}");
                 assert!(operation.summary.as_ref().is_some_and(|text| !text.is_empty()), "{what}");
+                assert!(names.insert(operation.operation_id.clone()), "{what}: its name is taken");
                 let tag = operation.tags.as_ref().and_then(|tags| tags.first()).expect(&what);
                 assert!(TAGS.iter().any(|(name, _)| name == tag), "{what}: {tag}");
             }

@@ -160,7 +160,7 @@ mod tests {
             seq: u32::try_from(index).unwrap() + 1,
             at: Timestamp::from_second(1_000 + i64::try_from(index).unwrap()).unwrap(),
             event: (*name).to_owned(),
-            data: RawValue::from_string((*data).to_owned()).unwrap().into(),
+            data: RawValue::from_string((*data).to_owned()).unwrap(),
         };
         all.iter().enumerate().map(event).collect()
     }

@@ -13,15 +13,19 @@ use stargate_web::{App, Scope};
 
 use crate::fixture::{Answer, Fixture, send};
 
-struct Guarded {
-    fixture: Fixture,
+pub(crate) struct Guarded {
+    pub(crate) fixture: Fixture,
     tokens: Arc<dyn Tokens>,
-    router: Router,
+    pub(crate) router: Router,
 }
 
 impl Guarded {
-    async fn new(policy: Policy) -> Self {
-        let fixture = Fixture::new().await;
+    pub(crate) async fn new(policy: Policy) -> Self {
+        Self::with(policy, |_| {}).await
+    }
+
+    pub(crate) async fn with(policy: Policy, change: impl FnOnce(&mut App)) -> Self {
+        let fixture = Fixture::with(change).await;
         let path = fixture.dir.path().join("stargate.db");
         let tokens: Arc<dyn Tokens> = Arc::new(Sqlite::open(&path, Options::default()).await.unwrap());
         // Nothing is remembered, so that a change is felt by the next request.
@@ -30,14 +34,14 @@ impl Guarded {
         Self { router: stargate_web::router(app, Scope::Full), fixture, tokens }
     }
 
-    async fn token(&self, grant: &str) -> Secret {
+    pub(crate) async fn token(&self, grant: &str) -> Secret {
         let grant: Grant = grant.parse().unwrap();
         let (token, text) = NewToken::issue("a test", vec![grant], None).unwrap();
         self.tokens.add(token).await.unwrap();
         text
     }
 
-    async fn ask(&self, method: Method, path: &str, authorization: Option<&str>) -> Answer {
+    pub(crate) async fn ask(&self, method: Method, path: &str, authorization: Option<&str>) -> Answer {
         let mut request =
             Request::builder().method(method).uri(path).header("content-type", "application/json");
         if let Some(value) = authorization {
@@ -46,7 +50,23 @@ impl Guarded {
         send(&self.router, request.body(Body::from(r#"{"kind":"greet","payload":{}}"#)).unwrap()).await
     }
 
-    async fn as_bearer(&self, method: Method, path: &str, token: &Secret) -> Answer {
+    /// Any method with a JSON body and some headers.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut request =
+            Request::builder().method(method).uri(path).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        send(&self.router, request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+
+    pub(crate) async fn as_bearer(&self, method: Method, path: &str, token: &Secret) -> Answer {
         self.ask(method, path, Some(&format!("Bearer {}", token.reveal()))).await
     }
 }
@@ -77,13 +97,15 @@ async fn without_a_token_nothing_of_the_api_answers_and_the_rest_does() {
 #[tokio::test]
 async fn a_role_opens_what_it_is_for_and_no_more() {
     let guarded = Guarded::new(Policy::Tokens).await;
-    let [read, write, admin] =
-        [guarded.token("read:*").await, guarded.token("write:*").await, guarded.token("admin:*").await];
+    let [read, write, operate] =
+        [guarded.token("read:*").await, guarded.token("write:*").await, guarded.token("operate:*").await];
+    let admin = guarded.token("admin:*").await;
     let elsewhere = guarded.token("admin:team/*").await;
     let pause = "/api/v1/queues/default/pause";
     for (token, statuses) in [
         (&read, [200, 403, 403]),
         (&write, [200, 201, 403]),
+        (&operate, [200, 201, 200]),
         (&admin, [200, 201, 200]),
         (&elsewhere, [403, 403, 403]),
     ] {

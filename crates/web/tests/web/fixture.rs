@@ -7,6 +7,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use serde_json::Value;
+use stargate_base::ErrorClass;
+use stargate_queue::job::JobError;
 use stargate_queue::store::{
     ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement, SharedStore, Store as _, Verdict, WorkerSpec,
 };
@@ -67,7 +69,8 @@ impl Fixture {
         let store = Sqlite::open(&dir.path().join("stargate.db"), Options::default()).await.unwrap();
         let kinds = ["greet", "other/kind"].map(|kind| KindSpec::new(kind, &Profile::default()).unwrap());
         store.kinds_register(kinds.to_vec()).await.unwrap();
-        let store: SharedStore = Arc::new(store);
+        let sqlite = Arc::new(store);
+        let store: SharedStore = sqlite.clone();
         let (_, metrics) = stargate_web::metrics::build(None, &[]).unwrap();
         let health: Arc<dyn Health> = Arc::new(|| vec![Check::passed("disk")]);
         let (instance, version) = ("node-1".to_owned(), "1.2.3".to_owned());
@@ -83,6 +86,10 @@ impl Fixture {
             forward: None,
             authority: None,
             mirrors: None,
+            audit: Some(sqlite),
+            directing: None,
+            pressure: None,
+            options: stargate_web::Options::default(),
         };
         change(&mut app);
         Self { store, router: stargate_web::router(app.clone(), Scope::Full), app, dir }
@@ -94,6 +101,12 @@ impl Fixture {
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    /// Any method with a JSON body.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Value) -> Answer {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        self.send(request.body(Body::from(body.to_string())).unwrap()).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
@@ -130,6 +143,17 @@ impl Fixture {
     pub(crate) async fn claim(&self, worker: WorkerId) -> Vec<ClaimedJob> {
         let kinds = vec![KindSlots { kind: "greet".into(), slots: 100, lease: Duration::from_secs(30) }];
         self.store.claim(ClaimRequest { worker, limit: 100, queues: Vec::new(), kinds }).await.unwrap().jobs
+    }
+
+    /// A job that has failed, and its id.
+    pub(crate) async fn failed(&self, body: &str, code: &str) -> i64 {
+        let id = self.job(body).await;
+        let worker = self.worker().await;
+        for claimed in self.claim(worker).await {
+            let error = JobError::new(code, ErrorClass::Fatal, format!("{code} happened"));
+            self.settle(&claimed, Outcome::Failed { error }).await;
+        }
+        id
     }
 
     pub(crate) async fn settle(&self, job: &ClaimedJob, outcome: Outcome) {

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
 mod access;
+mod audit;
+mod bulk;
 mod enqueue;
 mod errors;
 mod events;
@@ -11,5 +13,10 @@ mod forward;
 mod health;
 mod jobs;
 mod leader;
+mod live;
 mod nodes;
+mod openapi;
 mod operate;
+mod plans;
+mod redact;
+mod session;

@@ -7,7 +7,8 @@ use stargate_directive::{Run, RunId};
 use stargate_queue::Error;
 
 use super::EngineChoice;
-use crate::assemble::{self, Migrate, Stores};
+use crate::assemble::Stores;
+use crate::auditing::audited;
 use crate::config::directives::Engine;
 use crate::directing::{steer, view};
 use crate::failure::{Exit, Failure, Result};
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     /// The directive
-    name: String,
+    pub(super) name: String,
     #[command(flatten)]
     pub(super) engine: EngineChoice,
 }
@@ -31,7 +32,7 @@ pub(crate) struct Cancel {
 impl Cancel {
     /// Asks, and waits until it has ended.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let runs = stores.directives.runs(Some(&self.name), None, 50).await?;
         let is_temporal = |engine: &str| engine == Engine::Temporal.as_str();
         let wanted = self.engine.engine.map(Engine::as_str);
@@ -52,7 +53,8 @@ impl Cancel {
             )
             .help(format!("'stargate directive show {}' lists those that ended", self.name)));
         };
-        steer::ask_to_end(&app.settings, stores.jobs.as_ref(), &stores.directives, &run).await?;
+        let work = steer::ask_to_end(&app.settings, stores.jobs.as_ref(), &stores.directives, &run);
+        audited(&stores.audit, "run.cancel", &run.id, serde_json::Value::Null, work).await?;
         let run = ended(&stores, &run.id).await?;
         match app.out.json {
             true => app.out.json(&view::run(&run)),

@@ -6,7 +6,8 @@ use stargate_directive::store::PAGE_MAX;
 use stargate_directive::{Cursor, Directives, Pointer};
 
 use super::found;
-use crate::assemble::{self, Migrate};
+use crate::assemble::Stores;
+use crate::auditing::audited;
 use crate::directing::steer::{self, Move};
 use crate::directing::{Catalogue, view};
 use crate::failure::{Failure, Result};
@@ -28,7 +29,7 @@ pub(crate) enum CursorCommand {
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// The directive
-    name: String,
+    pub(super) name: String,
 }
 
 /// `directive cursor set`
@@ -42,19 +43,19 @@ A run that goes on meanwhile notices, and goes on from the new place. Items that
 before are read again and not written again, as long as they have not changed.")]
 pub(crate) struct Set {
     /// The directive
-    name: String,
+    pub(super) name: String,
     /// Where the source is to go on, as 'cursor show' prints it: JSON
     #[arg(long, value_name = "JSON", required_unless_present = "beginning")]
-    pointer: Option<String>,
+    pub(super) pointer: Option<String>,
     /// Back to the beginning of the source
     #[arg(long, conflicts_with = "pointer")]
-    beginning: bool,
+    pub(super) beginning: bool,
     /// Why: an issue, a decision, a document
     #[arg(long, value_name = "REF")]
-    spec_ref: String,
+    pub(super) spec_ref: String,
     /// Only if the cursor still has this version
     #[arg(long, value_name = "N")]
-    expected_version: Option<u64>,
+    pub(super) expected_version: Option<u64>,
 }
 
 impl CursorCommand {
@@ -63,11 +64,11 @@ impl CursorCommand {
         let (Self::Show(Show { name }) | Self::Set(Set { name, .. }) | Self::History(Show { name })) = self;
         let directive = found(Catalogue::of(&app.settings).find(name))?;
         let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let store = stores.directives.as_ref();
         match self {
             Self::Show(_) => show(store, &keys, app.out).await,
-            Self::Set(set) => set.run(store, &keys, app.out).await,
+            Self::Set(set) => set.run(&stores, &keys, app.out).await,
             Self::History(_) => history(store, &keys, app.out).await,
         }
     }
@@ -105,7 +106,7 @@ async fn show(store: &dyn Directives, keys: &Keys, out: Output) -> Result<()> {
 }
 
 impl Set {
-    async fn run(&self, store: &dyn Directives, keys: &Keys, out: Output) -> Result<()> {
+    async fn run(&self, stores: &Stores, keys: &Keys, out: Output) -> Result<()> {
         let pointer = match &self.pointer {
             None => Pointer::Null,
             Some(text) => serde_json::from_str(text)
@@ -113,7 +114,9 @@ impl Set {
         };
         let (spec_ref, expected_version) = (self.spec_ref.clone(), self.expected_version);
         let wanted = Move { pointer, spec_ref, expected_version };
-        let (version, cursor) = steer::move_cursor(store, keys, &self.name, wanted).await?;
+        let detail = serde_json::json!({ "spec_ref": self.spec_ref, "beginning": self.beginning });
+        let work = steer::move_cursor(stores.directives.as_ref(), keys, &self.name, wanted);
+        let (version, cursor) = audited(&stores.audit, "cursor.set", &self.name, detail, work).await?;
         match out.json {
             true => {
                 out.json(&serde_json::json!({ "directive": self.name, "version": version, "cursor": cursor }))

@@ -1,7 +1,6 @@
 //! `stargate directive list`: the directives of the configuration's directory.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use clap::Args;
 use comfy_table::{Cell, Color};
@@ -35,12 +34,12 @@ pub(super) async fn run(app: &App) -> Result<()> {
     let views = director::list(&app.settings, workflows)?;
     match app.out.json {
         true => app.out.json(&views),
-        false => print(&views, dir, settings.engine, app.out),
+        false => print(&views, &dir.display().to_string(), settings.engine, app.out),
     }
     Ok(())
 }
 
-fn print(views: &[Directive], dir: &Path, engine: Engine, out: Output) {
+pub(super) fn print(views: &[Directive], place: &str, engine: Engine, out: Output) {
     let mut columns = vec!["directive", "queue", "tenant/project", "source", "schedule", "table", "outbox"];
     if engine == Engine::Temporal {
         columns.push("workflow");
@@ -70,10 +69,7 @@ fn print(views: &[Directive], dir: &Path, engine: Engine, out: Output) {
         table.add_row(row);
     }
     if views.is_empty() {
-        out.note(output::dim(format!(
-            "no directives in {}; a directive is a file NAME.toml there",
-            dir.display()
-        )));
+        out.note(output::dim(format!("no directives in {place}; a directive is a file NAME.toml there")));
     } else if !table.is_empty() {
         out.table(&table, "");
     }

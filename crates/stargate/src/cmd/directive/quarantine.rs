@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use stargate_base::Tasks;
 use stargate_directive::quarantine::{QuarantineFilter, QuarantineId, Quarantined};
 
-use crate::assemble::{self, Migrate};
+use crate::auditing::audited;
 use crate::directing::{steer, view};
 use crate::failure::Result;
 use crate::output::{self, Output};
@@ -30,23 +30,23 @@ pub(crate) enum QuarantineCommand {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only of this directive
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// Also those that were dealt with
     #[arg(long)]
-    all: bool,
+    pub(super) all: bool,
     /// How many at most
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
+    pub(super) limit: u32,
     /// Only with a smaller number than this: the next page
     #[arg(long, value_name = "ID")]
-    before: Option<i64>,
+    pub(super) before: Option<i64>,
 }
 
 /// One record.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
     /// Its number
-    id: i64,
+    pub(super) id: i64,
 }
 
 /// `directive quarantine retry`
@@ -60,10 +60,10 @@ Records that fit now become items and are announced like any other; the rest sta
 cursor is not touched.")]
 pub(crate) struct Retry {
     /// The directive
-    name: String,
+    pub(super) name: String,
     /// Only this one, repeatable [default: all]
     #[arg(long = "id", value_name = "ID")]
-    ids: Vec<i64>,
+    pub(super) ids: Vec<i64>,
 }
 
 impl QuarantineCommand {
@@ -80,7 +80,7 @@ impl QuarantineCommand {
 
 impl List {
     async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let filter = QuarantineFilter {
             directive: self.name.clone(),
             resolved: self.all,
@@ -112,7 +112,7 @@ impl List {
 
 impl Named {
     async fn show(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let record = steer::record(stores.directives.as_ref(), self.id).await?;
         if app.out.json {
             app.out.json(&view::record(record));
@@ -123,8 +123,9 @@ impl Named {
     }
 
     async fn resolve(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
-        steer::resolve(stores.directives.as_ref(), self.id).await?;
+        let stores = app.stores().await?;
+        let work = steer::resolve(stores.directives.as_ref(), self.id);
+        audited(&stores.audit, "quarantine.resolve", self.id, serde_json::Value::Null, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "id": self.id, "resolved": true })),
             false => app.out.line(format!("record {} is marked as dealt with", self.id)),
@@ -135,10 +136,11 @@ impl Named {
 
 impl Retry {
     async fn run(&self, app: &App) -> Result<()> {
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let tasks = Tasks::new();
-        let retried =
-            steer::retry_records(&app.settings, &stores.directives, &tasks, &self.name, &self.ids).await?;
+        let detail = serde_json::json!({ "ids": self.ids });
+        let work = steer::retry_records(&app.settings, &stores.directives, &tasks, &self.name, &self.ids);
+        let retried = audited(&stores.audit, "quarantine.retry", &self.name, detail, work).await?;
         tasks.join().await;
         match app.out.json {
             true => app.out.json(

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::found;
 use super::screen::Screen;
 use crate::assemble::{self, Migrate, Stores};
+use crate::auditing::audited;
 use crate::config::directives::Engine;
 use crate::config::interval;
 use crate::directing::{self, Catalogue, Runner, steer, view};
@@ -42,15 +43,15 @@ If no worker serves the directive's queue, the run is executed by this command. 
 goes on already is followed instead of beginning another.")]
 pub(crate) struct Run {
     /// The directive
-    name: String,
+    pub(super) name: String,
     #[command(flatten)]
     pub(super) engine: super::EngineChoice,
     /// Give up waiting after so long and exit 10; the run goes on
     #[arg(long, value_name = "TIME", value_parser = interval::parse)]
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     /// Do not wait: print the run's id and leave it to the workers
     #[arg(long, conflicts_with = "timeout")]
-    no_wait: bool,
+    pub(super) no_wait: bool,
 }
 
 impl Run {
@@ -76,7 +77,9 @@ impl Run {
 
     /// Has a run begun, unless one goes on.
     async fn begin(&self, app: &App, stores: &Stores, directive: &Directive) -> Result<()> {
-        let (run, existing) = steer::begin(&app.settings, stores.jobs.as_ref(), directive).await?;
+        let work = steer::begin(&app.settings, stores.jobs.as_ref(), directive);
+        let (run, existing) =
+            audited(&stores.audit, "directive.run", &self.name, serde_json::Value::Null, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "run_id": run, "existing": existing })),
             false => app.out.line(run),
@@ -89,7 +92,9 @@ impl Run {
     async fn ask(&self, hand: &mut Hand<'_>) -> Result<DirectiveRun> {
         let stores = hand.stores;
         loop {
-            let accepted = stores.jobs.enqueue(vec![directing::job(hand.directive)?]).await?;
+            let work = stores.jobs.enqueue(vec![directing::job(hand.directive)?]);
+            let accepted =
+                audited(&stores.audit, "directive.run", &self.name, serde_json::Value::Null, work).await?;
             let accepted = accepted.first().copied();
             let accepted = accepted.ok_or_else(|| Failure::input("the store did not answer the job"))?;
             let run = RunId(accepted.id.to_string());

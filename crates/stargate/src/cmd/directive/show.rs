@@ -8,7 +8,6 @@ use stargate_directive::kv::Keys;
 use stargate_directive::{Cursor, Outcome, Run};
 
 use super::{EngineChoice, found};
-use crate::assemble::{self, Migrate};
 use crate::config::directives::Engine;
 use crate::directing::{Catalogue, director, steer};
 use crate::failure::Result;
@@ -20,10 +19,10 @@ use crate::temporal::{self, WorkflowView};
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// The directive
-    name: String,
+    pub(super) name: String,
     /// How many runs to show
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    pub(super) runs: u32,
     #[command(flatten)]
     pub(super) engine: EngineChoice,
 }
@@ -33,7 +32,7 @@ impl Show {
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
         let directive = found(Catalogue::of(&app.settings).find(&self.name))?;
         let keys = Keys::of(&directive.tenant, &directive.project, &directive.name)?;
-        let stores = assemble::open_all(&app.settings, Migrate::No).await?;
+        let stores = app.stores().await?;
         let store = stores.directives.as_ref();
         let workflow = match app.settings.directives.engine {
             Engine::Embedded => None,

@@ -6,9 +6,7 @@ use clap::Args;
 use comfy_table::{Cell, Color};
 use stargate_queue::leadership::TERMS_MAX;
 
-use super::At;
 use super::view::{self, LeaderView};
-use crate::assemble::{self, Migrate};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{self, short, when};
 use crate::run::App;
@@ -16,8 +14,6 @@ use crate::run::App;
 /// `leader status`
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    #[command(flatten)]
-    at: At,
     /// Terms to show, newest first, 1 to 500
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(TERMS_MAX)))]
     terms: u32,
@@ -26,11 +22,11 @@ pub(crate) struct Status {
 impl Status {
     /// Runs the command.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        let node = self.at.node(app)?;
+        let node = app.node()?;
         let view = match view::ask(&node, self.terms).await {
             Ok(view) => view,
             // A node that was named is the one that was meant.
-            Err(failure) if self.at.url.is_some() => return Err(failure),
+            Err(failure) if app.remote.is_some() => return Err(failure),
             Err(failure) => self.ask_store(app, failure).await?,
         };
         if app.out.json {
@@ -49,7 +45,7 @@ impl Status {
     }
 
     async fn ask_store(&self, app: &App, silence: Failure) -> Result<LeaderView> {
-        let store = assemble::open(&app.settings, Migrate::No).await?;
+        let store = app.jobs().await?;
         let rows = store.terms(self.terms).await?;
         app.out.note(output::dim(format!("{}; this is what the store says", silence.message)));
         let backend = app.settings.leader.backend.name().as_str();

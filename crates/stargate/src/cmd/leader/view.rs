@@ -10,39 +10,39 @@ use crate::view::clock_time;
 
 /// Leadership, with the stable fields of the documentation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct LeaderView {
+pub(crate) struct LeaderView {
     /// The node that was asked; absent when only the store was.
     #[serde(default)]
-    pub(super) node: Option<String>,
-    pub(super) instance: Option<String>,
-    pub(super) role: Option<String>,
-    pub(super) leader: Option<HolderView>,
-    pub(super) epoch: Option<u64>,
-    pub(super) lease_expires_in_ms: Option<u64>,
-    pub(super) phase: Option<String>,
-    pub(super) trouble: Option<String>,
-    pub(super) backend: Option<String>,
-    pub(super) terms: Vec<TermView>,
+    pub(crate) node: Option<String>,
+    pub(crate) instance: Option<String>,
+    pub(crate) role: Option<String>,
+    pub(crate) leader: Option<HolderView>,
+    pub(crate) epoch: Option<u64>,
+    pub(crate) lease_expires_in_ms: Option<u64>,
+    pub(crate) phase: Option<String>,
+    pub(crate) trouble: Option<String>,
+    pub(crate) backend: Option<String>,
+    pub(crate) terms: Vec<TermView>,
     /// Pairs of epochs whose terms overlap. There are none, or INV-3 was broken.
-    pub(super) overlaps: Vec<(u64, u64)>,
+    pub(crate) overlaps: Vec<(u64, u64)>,
 }
 
 /// A node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct HolderView {
-    pub(super) instance: String,
-    pub(super) address: Option<String>,
+pub(crate) struct HolderView {
+    pub(crate) instance: String,
+    pub(crate) address: Option<String>,
 }
 
 /// A term.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct TermView {
-    pub(super) epoch: u64,
-    pub(super) instance: String,
-    pub(super) address: Option<String>,
-    pub(super) began_at: jiff::Timestamp,
-    pub(super) ended_at: Option<jiff::Timestamp>,
-    pub(super) reason: Option<String>,
+pub(crate) struct TermView {
+    pub(crate) epoch: u64,
+    pub(crate) instance: String,
+    pub(crate) address: Option<String>,
+    pub(crate) began_at: jiff::Timestamp,
+    pub(crate) ended_at: Option<jiff::Timestamp>,
+    pub(crate) reason: Option<String>,
 }
 
 impl From<&TermRow> for TermView {
@@ -69,7 +69,7 @@ impl std::fmt::Display for HolderView {
 
 impl LeaderView {
     /// What the store alone knows: who began the newest term, and whether it has been ended.
-    pub(super) fn of_store(rows: &[TermRow], backend: &str) -> Self {
+    pub(crate) fn of_store(rows: &[TermRow], backend: &str) -> Self {
         let newest = rows.first();
         let open = newest.filter(|term| term.ended_at.is_none());
         let leader =
@@ -91,7 +91,7 @@ impl LeaderView {
     }
 
     /// Who leads, in one line.
-    pub(super) fn headline(&self) -> String {
+    pub(crate) fn headline(&self) -> String {
         let epoch = self.epoch.map(|epoch| format!(", epoch {epoch}")).unwrap_or_default();
         match &self.leader {
             Some(leader) => format!("leader {leader}{epoch}"),
@@ -101,7 +101,7 @@ impl LeaderView {
 }
 
 /// Asks a node. One without an API tells less.
-pub(super) async fn ask(node: &Node, terms: u32) -> Result<LeaderView> {
+pub(crate) async fn ask(node: &Node, terms: u32) -> Result<LeaderView> {
     let answer = node.get(&format!("/api/v1/leader?terms={terms}")).await?;
     let view = match answer.status {
         200 => serde_json::from_value::<LeaderView>(answer.body.clone()).ok(),
@@ -133,7 +133,7 @@ fn of_health(answer: &Answer) -> Option<LeaderView> {
 }
 
 /// An answer that this program does not understand.
-pub(super) fn unexpected(node: &Node, answer: &Answer) -> Failure {
+pub(crate) fn unexpected(node: &Node, answer: &Answer) -> Failure {
     let said = answer.text("/error/message").unwrap_or("no JSON that this program knows");
     let code = answer.text("/error/code").unwrap_or("IO");
     let failure = Failure::new(Exit::Input, code, format!("{node} answers {}: {said}", answer.status));
@@ -141,26 +141,26 @@ pub(super) fn unexpected(node: &Node, answer: &Answer) -> Failure {
 }
 
 /// What one look found.
-pub(super) enum Seen {
+pub(crate) enum Seen {
     Answer(Box<LeaderView>),
     Silence(String),
 }
 
 /// What makes a new line worth while.
 #[derive(PartialEq, Eq)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     Standing([Option<String>; 4], Option<u64>),
     Silence,
 }
 
 impl Seen {
-    pub(super) fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         let Self::Answer(view) = self else { return Mark::Silence };
         let leader = view.leader.as_ref().map(ToString::to_string);
         Mark::Standing([view.role.clone(), leader, view.phase.clone(), view.trouble.clone()], view.epoch)
     }
 
-    pub(super) fn print(&self, out: Output) {
+    pub(crate) fn print(&self, out: Output) {
         let at = stargate_base::clock::wall();
         match self {
             Self::Answer(view) if out.json => {

@@ -10,6 +10,7 @@ use stargate_mirror::verify::Verification;
 
 use super::At;
 use super::permit::NodePermit;
+use crate::auditing::audited_if_there;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{grouped, table};
 use crate::run::App;
@@ -44,8 +45,11 @@ impl Sync {
         let synced = match self.repair {
             true => {
                 let permit = NodePermit::ask(app).await?;
-                let synced = sync(&target.git, &target.repo, &target.config, Mode::Repair, &permit).await;
-                synced.map_err(|error| refusal(error, &permit))?
+                let work = async {
+                    let synced = sync(&target.git, &target.repo, &target.config, Mode::Repair, &permit).await;
+                    synced.map_err(|error| refusal(error, &permit))
+                };
+                audited_if_there(app, "mirror.sync", &target.name, serde_json::Value::Null, work).await?
             }
             false => sync(&target.git, &target.repo, &target.config, Mode::DryRun, &Always).await?,
         };

@@ -8,6 +8,7 @@ use stargate_mirror::metrics::reason_text;
 use stargate_mirror::{DeadLetters, Journal};
 
 use super::At;
+use crate::auditing::audited_if_there;
 use crate::config::interval;
 use crate::failure::{Failure, Result};
 use crate::output::{self, dim, when};
@@ -43,51 +44,51 @@ pub(crate) enum DeadLetterCommand {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
     /// Also those that were requeued
     #[arg(long)]
-    all: bool,
+    pub(super) all: bool,
     /// How many, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=LIST_MAX))]
-    limit: u32,
+    pub(super) limit: u32,
     /// Only those after this one
     #[arg(long, value_name = "ID")]
-    after: Option<String>,
+    pub(super) after: Option<String>,
 }
 
 /// `mirror dead-letter show`
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
     /// Its id
-    id: String,
+    pub(super) id: String,
 }
 
 /// `mirror dead-letter requeue`
 #[derive(Debug, Args)]
 pub(crate) struct RequeueLetters {
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
     /// Their ids
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
-    ids: Vec<String>,
+    pub(super) ids: Vec<String>,
     /// All that nobody has requeued
     #[arg(long)]
-    all: bool,
+    pub(super) all: bool,
     /// Also those that were requeued before
     #[arg(long, conflicts_with = "all")]
-    again: bool,
+    pub(super) again: bool,
 }
 
 /// `mirror dead-letter purge`
 #[derive(Debug, Args)]
 pub(crate) struct Purge {
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
     /// Remove those that were given up so long ago [default: mirror.dead_letter_retention, 30d]
     #[arg(long, value_name = "TIME", value_parser = interval::parse)]
-    older_than: Option<Duration>,
+    pub(super) older_than: Option<Duration>,
 }
 
 impl DeadLetterCommand {
@@ -172,10 +173,32 @@ impl RequeueLetters {
             true => open_ids(&letters)?,
             false => self.ids.clone(),
         };
+        let detail = serde_json::json!({ "ids": ids.len(), "again": self.again });
+        let work = async { self.requeue(app, &letters, &journal, &ids) };
+        let (done, failed) = audited_if_there(app, "dead-letter.requeue", &target.name, detail, work).await?;
+        match app.out.json {
+            true => app.out.json(&done),
+            false => done.iter().for_each(|one| app.out.line(one["entry_id"].as_str().unwrap_or_default())),
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// What was requeued, and the first that could not be.
+type Requeued = (Vec<serde_json::Value>, Option<Failure>);
+
+impl RequeueLetters {
+    fn requeue(
+        &self,
+        app: &App,
+        letters: &DeadLetters,
+        journal: &Journal,
+        ids: &[String],
+    ) -> Result<Requeued> {
         let how = if self.again { Requeue::Again } else { Requeue::Once };
         let (mut done, mut failed) = (Vec::new(), None);
-        for id in &ids {
-            match letters.requeue(&journal, id, how) {
+        for id in ids {
+            match letters.requeue(journal, id, how) {
                 Ok(requeued) => done.push(serde_json::json!({
                     "dead_letter_id": id, "entry_id": requeued.entry_id, "seq": requeued.seq, "at": requeued.at,
                 })),
@@ -188,11 +211,7 @@ impl RequeueLetters {
                 Err(error) => return Err(error.into()),
             }
         }
-        match app.out.json {
-            true => app.out.json(&done),
-            false => done.iter().for_each(|one| app.out.line(one["entry_id"].as_str().unwrap_or_default())),
-        }
-        failed.map_or(Ok(()), Err)
+        Ok((done, failed))
     }
 }
 
@@ -200,7 +219,10 @@ impl Purge {
     async fn run(&self, app: &App) -> Result<()> {
         let target = self.at.repository(app).await?;
         let older_than = self.older_than.unwrap_or(app.settings.mirror.retention);
-        let purged = DeadLetters::open(target.repo.path())?.purge(older_than)?;
+        let letters = DeadLetters::open(target.repo.path())?;
+        let detail = serde_json::json!({ "older_than_sec": older_than.as_secs() });
+        let work = async { letters.purge(older_than).map_err(Failure::from) };
+        let purged = audited_if_there(app, "dead-letter.purge", &target.name, detail, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({ "purged": purged })),
             false => app.out.line(format!("removed {} dead letters", purged.len())),

@@ -124,7 +124,7 @@ impl Oracle {
             Backend::Redis(_) => (Some(candidate::lease(settings)?), None),
             Backend::None => (None, None),
         };
-        Ok(Self { node: Node::new(None, settings)?, lease, file })
+        Ok(Self { node: Node::of(settings)?, lease, file })
     }
 
     async fn ask(&self) -> Option<Refusal> {

@@ -23,10 +23,10 @@ const REFS_SHOWN: usize = 20;
 pub(crate) struct Status {
     /// A bare repository: its directory, or its name below git.root [default: all that have the remote]
     #[arg(long, value_name = "DIR|NAME")]
-    repo: Option<PathBuf>,
+    pub(super) repo: Option<PathBuf>,
     /// The remote, by its name in the repository [env: STARGATE_MIRROR_REMOTE] [default: github-origin]
     #[arg(long, value_name = "NAME", value_parser = RemoteName::parse)]
-    remote: Option<RemoteName>,
+    pub(super) remote: Option<RemoteName>,
 }
 
 /// How one mirror stands.

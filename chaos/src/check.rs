@@ -1,0 +1,111 @@
+//! The verdict: each invariant, judged by what is found outside.
+
+mod artifacts;
+mod directive;
+mod git;
+mod jobs;
+mod leaders;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::evidence::Reader;
+use crate::ledger;
+use crate::site::Site;
+use crate::watch::Seen;
+
+pub(crate) use jobs::{Figures, unfinished};
+
+/// More than any of our processes needs, and little enough to notice one that grows.
+const MEMORY_MAX_KIB: u64 = 400 << 10;
+const FILES_MAX: u64 = 500;
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The number of the invariant.
+    pub(crate) invariant: u8,
+    /// What was found.
+    pub(crate) what: String,
+}
+
+impl Violation {
+    /// One.
+    pub(crate) fn new(invariant: u8, what: impl Into<String>) -> Self {
+        Self { invariant, what: what.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "INV-{}: {}", self.invariant, self.what)
+    }
+}
+
+/// What was found in the end.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// What must not be.
+    pub(crate) violations: Vec<Violation>,
+    /// What is worth knowing.
+    pub(crate) figures: Figures,
+}
+
+/// Judges everything, with all processes ended and nothing in the way.
+pub(crate) async fn judge(site: &Site, seen: Seen) -> Result<Verdict> {
+    let reader = site.reader();
+    let lines = ledger::read(&site.outside("ledger.ndjson"))?;
+    let mut verdict = jobs::judge(site, &reader, &lines, &seen).await?;
+    let found = &mut verdict.violations;
+    artifacts::judge(site, &reader, found).await?;
+    git::judge(site, &reader, &lines, found, &mut verdict.figures).await?;
+    leaders::judge(&reader, &lines, &seen.sightings, found).await?;
+    directive::judge(site, &reader, found, &mut verdict.figures).await?;
+    secrets(site, &reader, found).await?;
+    bounds(site, &seen, found);
+    found.extend(seen.violations);
+    Ok(verdict)
+}
+
+async fn secrets(site: &Site, reader: &Reader, found: &mut Vec<Violation>) -> Result<()> {
+    let mut shown = site.secrets.found_in(&reader.dump().await?);
+    shown.dedup();
+    found.extend(shown.into_iter().map(|what| Violation::new(8, format!("{what} in the store"))));
+    for log in &site.crew().logs {
+        let text = std::fs::read(log).unwrap_or_default();
+        for what in site.secrets.found_in(&String::from_utf8_lossy(&text)) {
+            found.push(Violation::new(8, format!("{what} in {}", log.display())));
+        }
+    }
+    let files = site.secrets.found_in_files(&site.home, &|path| {
+        !path.extension().is_some_and(|end| end == "db" || end == "pack" || end == "idx")
+    });
+    found.extend(files.into_iter().map(|what| Violation::new(8, what)));
+    Ok(())
+}
+
+fn bounds(site: &Site, seen: &Seen, found: &mut Vec<Violation>) {
+    if seen.memory_max > MEMORY_MAX_KIB {
+        found.push(Violation::new(7, format!("a process had {} MiB of memory", seen.memory_max >> 10)));
+    }
+    if seen.files_max > FILES_MAX {
+        found.push(Violation::new(7, format!("a process had {} files open", seen.files_max)));
+    }
+    let effects = site.outside("effects.log").display().to_string();
+    for (id, words) in crate::inject::processes() {
+        if words.contains(&effects) {
+            found.push(Violation::new(7, format!("process {id} has outlived its worker: {words}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_names_its_invariant() {
+        assert_eq!(Violation::new(3, "two leaders").to_string(), "INV-3: two leaders");
+    }
+}

@@ -1,0 +1,328 @@
+//! Jobs: nothing lost, nothing doubled, one end each, in the store's own time (INV-1, INV-2, INV-6, INV-9).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{Verdict, Violation};
+use crate::evidence::{Reader, Row};
+use crate::ledger::Line;
+use crate::load::mark_digits;
+use crate::site::{LEASE, Site};
+use crate::watch::Seen;
+
+/// What is worth knowing beside the verdict.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Figures {
+    /// Acknowledged jobs.
+    pub(crate) jobs: usize,
+    /// Of these, lost.
+    pub(crate) lost: usize,
+    /// Requests that made more than one job.
+    pub(crate) doubled: usize,
+    /// Jobs that were there although their request was not answered.
+    pub(crate) unknown: usize,
+    /// Executions that began.
+    pub(crate) executions: usize,
+    /// Jobs that were taken over from a worker that was silent.
+    pub(crate) recovered: usize,
+    /// Acknowledged pushes.
+    pub(crate) pushes: usize,
+    /// Commits that moved on the remote.
+    pub(crate) moves: usize,
+    /// Rows of the directive.
+    pub(crate) rows: i64,
+    /// Runs of the directive.
+    pub(crate) runs: i64,
+}
+
+struct Ended {
+    id: i64,
+    kind: String,
+    state: i64,
+    attempt: i64,
+    started_at: Option<i64>,
+    run_at: i64,
+    last_seq: i64,
+    started_seq: i64,
+    mark: String,
+    error: String,
+}
+
+const HISTORY: &str = "select h.id, l.kind, h.state, h.attempt, µ(h.started_at), µ(h.run_at), h.last_seq, h.started_seq, \
+     h.payload, coalesce(h.error, '{}') from @job_history h join @lane l on l.id = h.lane_id \
+     where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
+const OPEN: &str = "select j.id, l.kind, j.stage, j.payload, coalesce(j.error, '{}'), j.attempt from @job j join @lane l on l.id = j.lane_id \
+     where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
+const EVENTS: &str = "select job_id, seq, event, µ(at), data from @job_event order by job_id, seq";
+
+/// What users asked for and is not done yet.
+pub(crate) async fn unfinished(reader: &Reader) -> Result<Vec<String>> {
+    let rows = reader.rows(OPEN).await?;
+    let events = "select count(*) from @push_event where processed_at is null";
+    let mut open: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+    let pushes = reader.number(events).await?;
+    if pushes > 0 {
+        open.push(format!("{pushes} recorded pushes are not processed"));
+    }
+    Ok(open)
+}
+
+pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line], seen: &Seen) -> Result<Verdict> {
+    let mut verdict = Verdict::default();
+    let ended = reader.rows(HISTORY).await?.iter().map(ended).collect::<Result<Vec<Ended>>>()?;
+    let open = reader.rows(OPEN).await?;
+    let events = reader.rows(EVENTS).await?;
+    ledgered(&mut verdict, lines, &ended, &open);
+    for job in &ended {
+        as_expected(&mut verdict.violations, job);
+    }
+    timelines(&mut verdict, &ended, &events);
+    early(&mut verdict, &events, &seen.beats);
+    let effects = std::fs::read_to_string(site.outside("effects.log")).context("what handlers did")?;
+    executed(&mut verdict, &ended, &effects);
+    Ok(verdict)
+}
+
+fn ended(row: &Row) -> Result<Ended> {
+    let text = |at: usize| row.get(at).and_then(Option::as_deref).context("a column is missing");
+    let number = |at: usize| text(at)?.parse::<i64>().context("not a number");
+    let error: Value = serde_json::from_str(text(9)?).unwrap_or_default();
+    Ok(Ended {
+        id: number(0)?,
+        kind: text(1)?.to_owned(),
+        state: number(2)?,
+        attempt: number(3)?,
+        started_at: number(4).ok(),
+        run_at: number(5)?,
+        last_seq: number(6)?,
+        started_seq: number(7)?,
+        mark: mark_of(text(8)?),
+        error: error["code"].as_str().unwrap_or_default().to_owned(),
+    })
+}
+
+fn mark_of(payload: &str) -> String {
+    let payload: Value = serde_json::from_str(payload).unwrap_or_default();
+    let clip = || Some(format!("clip {}", payload["end"].as_str()?));
+    payload["mark"].as_str().map(str::to_owned).or_else(clip).unwrap_or_default()
+}
+
+/// A mark as it stands in the payload.
+fn as_written(mark: &str, kind: &str) -> String {
+    if kind == "clip" { format!("clip 1.5{}", mark_digits(mark)) } else { mark.to_owned() }
+}
+
+fn ledgered(verdict: &mut Verdict, lines: &[Line], ended: &[Ended], open: &[Row]) {
+    let mut asked: HashMap<String, &str> = HashMap::new();
+    let mut kinds: HashMap<&str, &str> = HashMap::new();
+    for line in lines {
+        if let Line::Asked { mark, kind } = line {
+            asked.insert(as_written(mark, kind), mark);
+            kinds.insert(mark, kind);
+        }
+    }
+    let by_id: HashMap<i64, &Ended> = ended.iter().map(|job| (job.id, job)).collect();
+    let column = |row: &Row, at: usize| row.get(at).and_then(Option::clone).unwrap_or_default();
+    let open: HashMap<i64, &Row> =
+        open.iter().map(|row| (column(row, 0).parse().unwrap_or(0), row)).collect();
+    let mut acknowledged: HashSet<i64> = HashSet::new();
+    let found = &mut verdict.violations;
+    for line in lines {
+        let Line::Job { mark, id, via, .. } = line else { continue };
+        acknowledged.insert(*id);
+        let kind = kinds.get(mark.as_str()).copied().unwrap_or_default();
+        match (by_id.get(id), open.get(id)) {
+            (Some(job), None) if job.mark == as_written(mark, kind) && job.kind == kind => {}
+            (Some(job), None) => found.push(Violation::new(
+                1,
+                format!(
+                    "job {id} was acknowledged by {via} for {mark} ({kind}) and is {} ({})",
+                    job.mark, job.kind
+                ),
+            )),
+            (None, Some(row)) => {
+                found.push(Violation::new(1, format!("job {id} ({mark}) never ends: {row:?}")))
+            }
+            (Some(_), Some(_)) => found.push(Violation::new(2, format!("job {id} has ended and waits"))),
+            (None, None) => {
+                verdict.figures.lost += 1;
+                found.push(Violation::new(1, format!("job {id} ({mark}), acknowledged by {via}, is gone")));
+            }
+        }
+    }
+    let mut jobs: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for job in ended {
+        jobs.entry(&job.mark).or_default().push(job.id);
+        if !asked.contains_key(&job.mark) {
+            found.push(Violation::new(1, format!("nobody asked for job {}: {}", job.id, job.mark)));
+        }
+    }
+    for (mark, ids) in jobs.iter().filter(|(_, ids)| ids.len() > 1) {
+        verdict.figures.doubled += 1;
+        found.push(Violation::new(1, format!("one request, {mark}, made jobs {ids:?}")));
+    }
+    verdict.figures.jobs = acknowledged.len();
+    verdict.figures.unknown = ended.iter().filter(|job| !acknowledged.contains(&job.id)).count();
+}
+
+/// How a job has to end is decided by its kind, on every store alike (INV-9).
+fn as_expected(found: &mut Vec<Violation>, job: &Ended) {
+    const DONE: i64 = 2;
+    const FAILED: i64 = 3;
+    let right = match job.kind.as_str() {
+        "step" | "long" => job.state == DONE,
+        // A clip may lose three workers, which is its limit.
+        "clip" => job.state == DONE || job.error == "WORKER_LOST",
+        "fails" => job.state == FAILED && job.attempt == 3,
+        _ => job.state == FAILED,
+    };
+    if !right {
+        let Ended { id, kind, state, attempt, error, .. } = job;
+        let what = format!("job {id} of kind {kind} ended in state {state} at attempt {attempt}: {error}");
+        found.push(Violation::new(9, what));
+    }
+    if job.started_at.is_some_and(|started| started < job.run_at) {
+        found.push(Violation::new(6, format!("job {} began before it was due", job.id)));
+    }
+}
+
+fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
+    let mut rows: HashMap<i64, Vec<(i64, &str, i64)>> = HashMap::new();
+    for row in events {
+        let column = |at: usize| row.get(at).and_then(Option::as_deref).unwrap_or_default();
+        let number = |at: usize| column(at).parse().unwrap_or(0);
+        rows.entry(number(0)).or_default().push((number(1), column(2), number(3)));
+    }
+    for job in ended {
+        let own = rows.get(&job.id).map(Vec::as_slice).unwrap_or_default();
+        // The first, the last and the begin of the last attempt are no rows.
+        let mut numbers: Vec<i64> = own.iter().map(|(seq, ..)| *seq).chain([1, job.last_seq]).collect();
+        numbers.extend((job.started_seq > 0).then_some(job.started_seq));
+        numbers.sort_unstable();
+        if !numbers.iter().copied().eq(1..=job.last_seq) {
+            let what = format!("the timeline of job {} has {numbers:?} of {}", job.id, job.last_seq);
+            verdict.violations.push(Violation::new(2, what));
+        }
+        if own.iter().any(|(_, event, _)| ["done", "failed", "cancelled"].contains(event)) {
+            verdict.violations.push(Violation::new(2, format!("job {} has ended more than once", job.id)));
+        }
+    }
+}
+
+/// A worker that comes back finds its own loss with its next beat, in one instant of the store.
+const OWN_BEAT_MICROS: i64 = 5_000;
+
+/// The lease is the silence of the worker: whoever was taken from was not seen to beat for so long, by the store's clock.
+fn early(verdict: &mut Verdict, events: &[Row], beats: &HashMap<String, BTreeSet<i64>>) {
+    let column = |row: &Row, at: usize| row.get(at).and_then(Option::clone).unwrap_or_default();
+    let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
+    for row in events.iter().filter(|row| column(row, 2) == "requeued:stale") {
+        verdict.figures.recovered += 1;
+        let data: Value = serde_json::from_str(&column(row, 4)).unwrap_or_default();
+        let at: i64 = column(row, 3).parse().unwrap_or(0);
+        let beats = data["worker"].as_str().and_then(|worker| beats.get(worker));
+        let beat = beats.and_then(|beats| beats.range(at - lease + 1..at - OWN_BEAT_MICROS).next());
+        if let Some(beat) = beat {
+            let what =
+                format!("job {} was taken over {} ms after a beat", column(row, 0), (at - beat) / 1000);
+            verdict.violations.push(Violation::new(6, what));
+        }
+    }
+}
+
+/// A job that is done was executed to its end, in the attempt that counts.
+fn executed(verdict: &mut Verdict, ended: &[Ended], effects: &str) {
+    let whole: HashSet<&str> = effects.lines().collect();
+    verdict.figures.executions = effects.lines().filter(|line| line.starts_with("b ")).count();
+    for job in ended.iter().filter(|job| job.state == 2 && job.kind != "clip") {
+        if !whole.contains(format!("e {} {}", job.id, job.attempt).as_str()) {
+            let what =
+                format!("job {} is done by attempt {}, which has not ended its work", job.id, job.attempt);
+            verdict.violations.push(Violation::new(2, what));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: i64, mark: &str) -> Ended {
+        let (kind, error) = ("step".to_owned(), String::new());
+        let mark = mark.to_owned();
+        Ended {
+            id,
+            kind,
+            state: 2,
+            attempt: 1,
+            started_at: Some(2),
+            run_at: 1,
+            last_seq: 3,
+            started_seq: 2,
+            mark,
+            error,
+        }
+    }
+
+    fn lines(ids: &[(i64, &str)]) -> Vec<Line> {
+        let asked = |mark: &str| Line::Asked { mark: mark.to_owned(), kind: "step".to_owned() };
+        let got =
+            |id, mark: &str| Line::Job { mark: mark.to_owned(), id, via: "http".to_owned(), node: None };
+        ids.iter().flat_map(|(id, mark)| [asked(mark), got(*id, mark)]).collect()
+    }
+
+    fn found(lines: &[Line], ended: &[Ended], effects: &str) -> Vec<String> {
+        let mut verdict = Verdict::default();
+        ledgered(&mut verdict, lines, ended, &[]);
+        timelines(&mut verdict, ended, &[]);
+        executed(&mut verdict, ended, effects);
+        verdict.violations.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_well_is_let_pass_and_each_way_to_go_wrong_is_found() {
+        let effects = "b 1 1\ne 1 1\nb 2 1\ne 2 1\n";
+        let two = lines(&[(1, "h1"), (2, "h2")]);
+        assert_eq!(found(&two, &[job(1, "h1"), job(2, "h2")], effects), [""; 0]);
+        assert!(
+            found(&two, &[job(1, "h1")], effects)[0].contains("job 2 (h2), acknowledged by http, is gone")
+        );
+        assert!(
+            found(&two, &[job(1, "h1"), job(2, "h1")], effects)
+                .iter()
+                .any(|f| f.contains("made jobs [1, 2]"))
+        );
+        assert!(
+            found(&two, &[job(1, "h1"), job(2, "x")], effects).iter().any(|f| f.contains("nobody asked"))
+        );
+        assert!(found(&two, &[job(1, "h1"), job(2, "h2")], "e 1 1\n")[0].contains("has not ended its work"));
+        let torn = Ended { last_seq: 5, ..job(2, "h2") };
+        assert!(found(&two, &[job(1, "h1"), torn], effects)[0].starts_with("INV-2: the timeline of job 2"));
+    }
+
+    #[test]
+    fn a_job_that_was_taken_over_too_early_is_found() {
+        let row = |at: i64| {
+            ["1", "3", "requeued:stale", &at.to_string(), r#"{"worker":"w"}"#]
+                .map(|c| Some(c.to_owned()))
+                .to_vec()
+        };
+        let beats = HashMap::from([("w".to_owned(), BTreeSet::from([1000, 9_000_000]))]);
+        let mut verdict = Verdict::default();
+        early(&mut verdict, &[row(2_001_000)], &beats);
+        assert_eq!((verdict.violations.len(), verdict.figures.recovered), (0, 1));
+        early(&mut verdict, &[row(2_000_000)], &beats);
+        assert_eq!(verdict.violations.len(), 1);
+    }
+
+    #[test]
+    fn an_end_that_its_kind_cannot_have_is_found() {
+        let mut violations = Vec::new();
+        as_expected(&mut violations, &Ended { state: 3, ..job(1, "m") });
+        as_expected(&mut violations, &Ended { started_at: Some(0), ..job(1, "m") });
+        as_expected(&mut violations, &job(1, "m"));
+        assert_eq!(violations.iter().map(|v| v.invariant).collect::<Vec<_>>(), [9, 6]);
+    }
+}

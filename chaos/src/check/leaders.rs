@@ -1,0 +1,145 @@
+//! One leader: by what nodes said, by the terms in the store, and by who took which write (INV-3).
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+
+use super::Violation;
+use crate::evidence::Reader;
+use crate::ledger::Line;
+use crate::watch::Sighting;
+
+struct Term {
+    epoch: i64,
+    instance: String,
+    began: i64,
+    ended: Option<i64>,
+}
+
+pub(super) async fn judge(
+    reader: &Reader,
+    lines: &[Line],
+    sightings: &[Sighting],
+    found: &mut Vec<Violation>,
+) -> Result<()> {
+    let rows = reader
+        .rows("select epoch, instance, µ(began_at), µ(ended_at) from @leader_term order by epoch")
+        .await?;
+    let term = |row: &Vec<Option<String>>| {
+        let column = |at: usize| row.get(at).and_then(Option::as_deref);
+        Some(Term {
+            epoch: column(0)?.parse().ok()?,
+            instance: column(1)?.to_owned(),
+            began: column(2)?.parse().ok()?,
+            ended: column(3).and_then(|text| text.parse().ok()),
+        })
+    };
+    let terms: Vec<Term> = rows.iter().filter_map(term).collect();
+    found.extend(double(sightings).into_iter().map(|what| Violation::new(3, what)));
+    found.extend(overlaps(&terms).into_iter().map(|what| Violation::new(3, what)));
+    let created = "select id, µ(created_at) from @job_history union all select id, µ(created_at) from @job";
+    let mut times = HashMap::new();
+    for row in reader.rows(created).await? {
+        if let [Some(id), Some(at)] = row.as_slice() {
+            times.insert(id.parse().unwrap_or(0), at.parse().unwrap_or(0));
+        }
+    }
+    found.extend(stale(lines, &terms, &times).into_iter().map(|what| Violation::new(3, what)));
+    Ok(())
+}
+
+/// Sightings that prove two leaders at one moment. A term goes on without a break, and terms begin in the order of their
+/// epochs: whoever was seen with a lower epoch after another had been seen with a higher one led at that moment too.
+fn double(sightings: &[Sighting]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut holders: BTreeMap<u64, &Sighting> = BTreeMap::new();
+    for sighting in sightings {
+        let first = holders.entry(sighting.epoch).or_insert(sighting);
+        if first.node != sighting.node {
+            found
+                .push(format!("{} and {} both led with epoch {}", first.node, sighting.node, sighting.epoch));
+        }
+    }
+    let mut answered: Vec<&Sighting> = sightings.iter().collect();
+    answered.sort_by_key(|sighting| sighting.answered);
+    let mut sent = answered.clone();
+    sent.sort_by_key(|sighting| sighting.sent);
+    let mut answers = answered.into_iter().peekable();
+    let mut highest: Option<&Sighting> = None;
+    for late in sent {
+        while let Some(answer) = answers.next_if(|answer| answer.answered < late.sent) {
+            highest = highest.filter(|highest| highest.epoch >= answer.epoch).or(Some(answer));
+        }
+        if let Some(newer) = highest.filter(|newer| newer.epoch > late.epoch) {
+            found.push(format!(
+                "{} led with epoch {} after {} had led with {}",
+                late.node, late.epoch, newer.node, newer.epoch
+            ));
+        }
+    }
+    found
+}
+
+fn overlaps(terms: &[Term]) -> Vec<String> {
+    let pairs = terms.windows(2).filter(|pair| pair[0].ended.is_none_or(|ended| ended > pair[1].began));
+    pairs
+        .map(|pair| format!("term {} had not ended when term {} began", pair[0].epoch, pair[1].epoch))
+        .collect()
+}
+
+/// Writes that a node took outside of its terms, by the store's clock.
+fn stale(lines: &[Line], terms: &[Term], times: &HashMap<i64, i64>) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in lines {
+        let Line::Job { id, node: Some(node), mark, .. } = line else { continue };
+        let Some(at) = times.get(id) else { continue };
+        // With a key, the node that answered may not be the one that wrote: an earlier try may have got through. Then the
+        // job lies in a term of another node, before the one that answered.
+        let writer = terms.iter().rev().find(|term| term.began <= *at);
+        let answered = terms.iter().rev().find(|term| term.instance == *node);
+        if let (Some(writer), Some(answered)) = (writer, answered)
+            && writer.instance != *node
+            && writer.epoch > answered.epoch
+        {
+            found.push(format!("job {id} ({mark}) was taken by {node} in a term of {}", writer.instance));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn seen(begin: Instant, node: &str, epoch: u64, sent: u64, answered: u64) -> Sighting {
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        Sighting { node: node.to_owned(), epoch, sent: at(sent), answered: at(answered) }
+    }
+
+    #[test]
+    fn two_leaders_at_one_moment_are_found_and_looks_under_way_prove_nothing() {
+        let now = Instant::now();
+        let follow = [seen(now, "a", 1, 0, 1), seen(now, "b", 2, 2, 3)];
+        assert_eq!(double(&follow), [""; 0]);
+        let at_once = [seen(now, "b", 2, 2, 3), seen(now, "a", 1, 1, 4)];
+        assert_eq!(double(&at_once), [""; 0]);
+        assert_eq!(double(&[seen(now, "b", 2, 2, 3), seen(now, "a", 1, 4, 5)]).len(), 1);
+        assert_eq!(double(&[seen(now, "a", 1, 0, 1), seen(now, "b", 1, 2, 3)]).len(), 1);
+    }
+
+    #[test]
+    fn terms_that_overlap_and_writes_of_deposed_nodes_are_found() {
+        let term =
+            |epoch, instance: &str, began, ended| Term { epoch, instance: instance.to_owned(), began, ended };
+        let good = [term(1, "a", 0, Some(5)), term(2, "b", 5, None)];
+        assert_eq!(overlaps(&good), [""; 0]);
+        assert_eq!(overlaps(&[term(1, "a", 0, Some(6)), term(2, "b", 5, None)]).len(), 1);
+        let line =
+            |node: &str| Line::Job { mark: "m".into(), id: 1, via: "http".into(), node: Some(node.into()) };
+        let times = HashMap::from([(1, 7)]);
+        assert_eq!(stale(&[line("b")], &good, &times), [""; 0]);
+        assert_eq!(stale(&[line("a")], &good, &times).len(), 1);
+    }
+}

@@ -1,0 +1,258 @@
+//! Bringing a fault about, and taking it back.
+
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use stargate_testkit::source_server::Fault as Broken;
+use tokio::task::{JoinSet, block_in_place};
+use tokio_postgres::NoTls;
+
+use crate::crew::Part;
+use crate::plan::Fault;
+use crate::services::Servers;
+use crate::site::Site;
+
+/// How long to look for a process that is there for an instant only.
+const HUNT: Duration = Duration::from_millis(1500);
+/// Connections of a Postgres of this run, and some more.
+const CONNECTIONS: usize = 110;
+
+/// Brings it about, waits for as long as it lasts, takes it back. Whether it hit anything.
+pub(crate) async fn inject(site: &Site, fault: &Fault) -> Result<bool> {
+    let (target, _) = fault.name.split_once(':').unwrap_or((fault.name, ""));
+    match (target, &site.servers, &site.workflows) {
+        ("worker" | "node", ..) => Ok(process(site, fault).await),
+        ("hook" | "git" | "handler", ..) => Ok(hunt(site, fault).await),
+        ("postgres", Some(servers), _) => postgres(servers, fault).await,
+        ("redis", Some(servers), _) => Ok(redis(servers, fault).await),
+        ("s3", Some(servers), _) => s3(servers, fault).await,
+        ("temporal", _, Some(workflows)) => {
+            if fault.name == "temporal:cut" {
+                workflows.proxy.cut();
+                tokio::time::sleep(fault.hold).await;
+                workflows.proxy.forward();
+            } else {
+                block_in_place(|| {
+                    let mut server = workflows.server.lock().unwrap_or_else(PoisonError::into_inner);
+                    server.kill();
+                    std::thread::sleep(fault.hold);
+                    server.up();
+                });
+            }
+            Ok(true)
+        }
+        ("sqlite", ..) => sqlite(&site.home.join("stargate.db"), fault),
+        _ => surroundings(site, fault).await,
+    }
+}
+
+async fn process(site: &Site, fault: &Fault) -> bool {
+    let part = if fault.name.starts_with("node") { Part::Node } else { Part::Worker };
+    if fault.name.ends_with(":kill") {
+        return site.crew().kill(part, fault.pick, fault.hold);
+    }
+    if fault.name.ends_with(":term") {
+        return site.crew().terminate(part, fault.pick, fault.hold);
+    }
+    let Some(id) = site.crew().freeze(part, fault.pick) else { return false };
+    tokio::time::sleep(fault.hold).await;
+    site.crew().thaw(id);
+    true
+}
+
+/// Kills a process that is not ours to restart: one that works in a repository, or for a job.
+async fn hunt(site: &Site, fault: &Fault) -> bool {
+    let repos = site.home.join("repos");
+    let effects = site.outside("effects.log").display().to_string();
+    let begin = Instant::now();
+    while begin.elapsed() < HUNT {
+        let found: Vec<u32> = processes()
+            .filter(|(id, words)| match fault.name {
+                "handler:kill" => words.contains(&effects) && !words.contains("stargate-chaos"),
+                "hook:kill" => words.contains("hook") && works_in(*id, &repos),
+                _ => words.contains("git") && works_in(*id, &repos),
+            })
+            .map(|(id, _)| id)
+            .collect();
+        if !found.is_empty() {
+            let id = found[fault.pick as usize % found.len()];
+            let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+            return pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    false
+}
+
+/// All processes with their arguments.
+pub(crate) fn processes() -> impl Iterator<Item = (u32, String)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+        Some((id, String::from_utf8_lossy(&words).replace('\0', " ")))
+    })
+}
+
+fn works_in(id: u32, folder: &Path) -> bool {
+    std::fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|there| there.starts_with(folder))
+}
+
+async fn postgres(servers: &Servers, fault: &Fault) -> Result<bool> {
+    let (cluster, proxy) = (&servers.postgres, &servers.postgres_proxy);
+    match fault.name {
+        "postgres:crash" => block_in_place(|| {
+            cluster.crash();
+            std::thread::sleep(fault.hold);
+            cluster.up();
+        }),
+        "postgres:stop" => {
+            let stopped = cluster.freeze();
+            tokio::time::sleep(fault.hold).await;
+            cluster.thaw(&stopped);
+        }
+        "postgres:drop" => {
+            let (client, connection) = tokio_postgres::connect(&cluster.url(), NoTls).await?;
+            let mut tasks = JoinSet::new();
+            tasks.spawn(connection);
+            let end = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and usename is not null";
+            client.simple_query(end).await?;
+        }
+        "postgres:full" => {
+            let mut taken = Vec::new();
+            let mut tasks = JoinSet::new();
+            for _ in 0..CONNECTIONS {
+                let Ok((client, connection)) = tokio_postgres::connect(&cluster.url(), NoTls).await else {
+                    break;
+                };
+                tasks.spawn(connection);
+                taken.push(client);
+            }
+            // Those who are connected stay; only who has to connect anew is refused. So they are sent away first.
+            proxy.cut();
+            proxy.forward();
+            tokio::time::sleep(fault.hold).await;
+        }
+        _ => {
+            match fault.name {
+                "postgres:cut" => proxy.cut(),
+                "postgres:stall" => proxy.stall(),
+                _ => proxy.swallow(),
+            }
+            tokio::time::sleep(fault.hold).await;
+            proxy.forward();
+        }
+    }
+    Ok(true)
+}
+
+async fn redis(servers: &Servers, fault: &Fault) -> bool {
+    let proxy = &servers.redis_proxy;
+    let redis = || servers.redis.lock().unwrap_or_else(PoisonError::into_inner);
+    match fault.name {
+        "redis:kill" => block_in_place(|| {
+            let mut redis = redis();
+            redis.kill();
+            std::thread::sleep(fault.hold);
+            redis.up();
+        }),
+        "redis:stop" => {
+            redis().freeze();
+            tokio::time::sleep(fault.hold).await;
+            redis().thaw();
+        }
+        _ => {
+            if fault.name == "redis:cut" {
+                proxy.cut()
+            } else {
+                proxy.swallow()
+            }
+            tokio::time::sleep(fault.hold).await;
+            proxy.forward();
+        }
+    }
+    true
+}
+
+async fn s3(servers: &Servers, fault: &Fault) -> Result<bool> {
+    match fault.name {
+        "s3:kill" => {
+            let mut s3 = servers.s3.lock().await;
+            block_in_place(|| s3.restart(fault.hold))?;
+        }
+        "s3:stop" => {
+            let s3 = servers.s3.lock().await;
+            s3.signal(Signal::STOP);
+            tokio::time::sleep(fault.hold).await;
+            s3.signal(Signal::CONT);
+        }
+        _ => {
+            servers.s3_proxy.cut();
+            tokio::time::sleep(fault.hold).await;
+            servers.s3_proxy.forward();
+        }
+    }
+    Ok(true)
+}
+
+fn sqlite(path: &Path, fault: &Fault) -> Result<bool> {
+    block_in_place(|| {
+        let connection = rusqlite::Connection::open(path).context("cannot open the store")?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        let begin =
+            if fault.name == "sqlite:locked" { "begin immediate" } else { "begin; select count(*) from job" };
+        if connection.execute_batch(begin).is_err() {
+            return Ok(false);
+        }
+        std::thread::sleep(fault.hold);
+        // What it would have written does not matter: it has written nothing.
+        let _ = connection.execute_batch("rollback");
+        Ok(true)
+    })
+}
+
+async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
+    match fault.name {
+        "disk:full" => {
+            let ballast = site.home.join("ballast");
+            let file = std::fs::File::create(&ballast).context("the ballast")?;
+            block_in_place(|| {
+                let zeros = vec![0; 1 << 20];
+                while std::io::Write::write_all(&mut &file, &zeros).is_ok() {}
+                let mut last = [0; 512];
+                last.fill(1);
+                while std::io::Write::write_all(&mut &file, &last).is_ok() {}
+            });
+            tokio::time::sleep(fault.hold).await;
+            std::fs::remove_file(&ballast).context("the ballast")?;
+        }
+        "remote:away" => {
+            let [here, away] = ["remote.git", "remote.away"].map(|name| site.outside(name));
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "moved out of the way and back; nothing durable about it"
+            )]
+            let moved = |from, to| std::fs::rename(from, to);
+            moved(&here, &away)?;
+            tokio::time::sleep(fault.hold).await;
+            moved(&away, &here)?;
+        }
+        _ => {
+            let which = fault.pick;
+            site.source.script(move |request| {
+                Some(match (which as u64 + request.number) % 4 {
+                    0 => Broken::status(500),
+                    1 => Broken::Truncate,
+                    2 => Broken::Close,
+                    _ => Broken::html(),
+                })
+            });
+            tokio::time::sleep(fault.hold).await;
+            site.source.heal();
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,96 @@
+//! What users do meanwhile: enqueue in every way there is, push, and change what the directive reads.
+
+mod enqueue;
+pub(crate) use enqueue::mark_digits;
+mod push;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::task::JoinSet;
+
+use crate::site::{BRANCHES, Kind, Site};
+
+/// What was done, for people to see.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Jobs that were acknowledged.
+    pub(crate) jobs: AtomicU64,
+    /// Requests for jobs that were not, or of which nobody knows.
+    pub(crate) refused: AtomicU64,
+    /// Pushes that were acknowledged.
+    pub(crate) pushes: AtomicU64,
+    /// Pushes that were not.
+    pub(crate) failed_pushes: AtomicU64,
+}
+
+/// Everything that goes on; ends when told.
+#[derive(Debug)]
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    /// What was done so far.
+    pub(crate) counts: Arc<Counts>,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+/// What each of them needs.
+#[derive(Debug, Clone)]
+struct Shift {
+    site: Arc<Site>,
+    stop: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+}
+
+impl Shift {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Load {
+    /// Begins.
+    pub(crate) fn start(site: &Arc<Site>, seed: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counts = Arc::new(Counts::default());
+        let shift = Shift { site: Arc::clone(site), stop: Arc::clone(&stop), counts: Arc::clone(&counts) };
+        let rng = |salt: u64| StdRng::seed_from_u64(seed ^ salt << 48);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(enqueue::over_http(shift.clone(), "h", rng(1)));
+        tasks.spawn(enqueue::over_http(shift.clone(), "i", rng(2)));
+        tasks.spawn(enqueue::by_command(shift.clone(), rng(3)));
+        if site.kind != Kind::Sqlite {
+            tasks.spawn(enqueue::by_sql(shift.clone(), rng(4)));
+        }
+        for branch in BRANCHES {
+            tasks.spawn(push::run(shift.clone(), branch));
+        }
+        tasks.spawn(change_source(shift, rng(5)));
+        Self { stop, counts, tasks }
+    }
+
+    /// Ends it. An error is one of the harness, and of nobody else.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<Arc<Counts>> {
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended??;
+        }
+        Ok(self.counts)
+    }
+}
+
+async fn change_source(shift: Shift, mut rng: StdRng) -> anyhow::Result<()> {
+    while shift.goes_on() {
+        shift.site.source.edit(|data| {
+            if rng.random_bool(0.3) {
+                data.push();
+            }
+            let count = data.ids.len() as u64;
+            data.touch(rng.random_range(0..count));
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    Ok(())
+}

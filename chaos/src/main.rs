@@ -1,0 +1,137 @@
+//! `stargate-chaos`: what `cargo xtask chaos` and `cargo xtask soak` start.
+#![expect(clippy::print_stdout, reason = "a command-line program talks to people on stdout")]
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use stargate_chaos::{Kind, NAMESPACE, Options, Soak, rivals, soak};
+
+#[derive(Debug, Parser)]
+#[command(name = "stargate-chaos", about = "The whole product under seeded faults")]
+struct Cli {
+    #[command(subcommand)]
+    command: Subject,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subject {
+    /// Break things while users work, heal, and judge every invariant by what is found outside
+    Run(Run),
+    /// The same load for a long time, and what grows meanwhile
+    Soak(SoakArgs),
+    /// Other queues beside ours: workers killed again and again, the database restarted
+    Rivals(RivalsArgs),
+}
+
+#[derive(Debug, Args)]
+struct RivalsArgs {
+    /// Where npm and pip put them
+    #[arg(long, default_value = "target/chaos-rivals")]
+    folder: PathBuf,
+    /// The program under test [default: the one beside this one]
+    #[arg(long)]
+    stargate: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct SoakArgs {
+    /// How long
+    #[arg(long, default_value_t = 120.0)]
+    minutes: f64,
+    /// On Postgres instead of SQLite
+    #[arg(long)]
+    postgres: bool,
+    /// Hold a transaction open for the whole run
+    #[arg(long)]
+    pinned: bool,
+    /// The program under test [default: the one beside this one]
+    #[arg(long)]
+    stargate: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Decides the faults and what users do [default: a random one, which is printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long faults go on, on each site
+    #[arg(long, default_value_t = 2.0)]
+    minutes: f64,
+    /// The same in seconds
+    #[arg(long, conflicts_with = "minutes")]
+    seconds: Option<u64>,
+    /// No more faults than these, on each site
+    #[arg(long)]
+    faults: Option<u64>,
+    /// Only these installations; repeatable [default: all]
+    #[arg(long = "site", value_enum)]
+    sites: Vec<Kind>,
+    /// Only these faults, by name (redis:kill) or target (redis); repeatable
+    #[arg(long)]
+    only: Vec<String>,
+    /// The program under test [default: the one beside this one]
+    #[arg(long)]
+    stargate: Option<PathBuf>,
+}
+
+fn main() -> Result<ExitCode> {
+    let cli = Cli::parse();
+    let beside = std::env::current_exe().context("cannot find this program")?.with_file_name("stargate");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(8).build()?;
+    let well = match cli.command {
+        Subject::Run(_) if may_mount() && std::env::var_os(NAMESPACE).is_none() => return in_a_namespace(),
+        Subject::Run(args) => {
+            let options = args.options(beside);
+            println!("seed {}", options.seed);
+            let report = runtime.block_on(stargate_chaos::run(&options))?;
+            println!("{}", report.text());
+            report.is_well()
+        }
+        Subject::Soak(SoakArgs { minutes, postgres, pinned, stargate }) => {
+            let time = Duration::from_secs_f64(minutes * 60.0);
+            runtime.block_on(soak(&Soak { binary: stargate.unwrap_or(beside), time, postgres, pinned }))?
+        }
+        Subject::Rivals(RivalsArgs { folder, stargate }) => {
+            let folder = std::path::absolute(folder)?;
+            rivals(&stargate.unwrap_or(beside), &folder)?;
+            true
+        }
+    };
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Run {
+    fn options(self, beside: PathBuf) -> Options {
+        let all = vec![Kind::Sqlite, Kind::Postgres, Kind::Temporal];
+        Options {
+            binary: self.stargate.unwrap_or(beside),
+            seed: self.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
+            time: self
+                .seconds
+                .map_or_else(|| Duration::from_secs_f64(self.minutes * 60.0), Duration::from_secs),
+            faults: self.faults,
+            sites: if self.sites.is_empty() { all } else { self.sites },
+            only: self.only,
+        }
+    }
+}
+
+/// Whether a file system of our own can be had.
+fn may_mount() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "asks the system what it allows")]
+    let tried = Command::new("unshare").args(["-m", "true"]).output();
+    tried.is_ok_and(|output| output.status.success())
+}
+
+/// Starts over where a small disk can be mounted that nobody else sees and that goes with the last process.
+fn in_a_namespace() -> Result<ExitCode> {
+    #[expect(clippy::disallowed_methods, reason = "this very program again")]
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(NAMESPACE, "1");
+    Err(command.exec()).context("cannot start over in a mount namespace")
+}

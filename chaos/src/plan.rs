@@ -1,0 +1,180 @@
+//! Which fault comes when: a sequence that the seed alone decides.
+//!
+//! What a fault meets depends on the machine as well, so a replay runs the same faults in the same order with the same
+//! pauses, and not the same instructions.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::site::Kind;
+
+/// Two things go wrong at once: something with our processes, and something with what they need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Our processes, and what they have started.
+    Processes,
+    /// Databases, locks, disks, networks, remotes.
+    Surroundings,
+}
+
+/// One kind of fault.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    /// `target:what`.
+    pub(crate) name: &'static str,
+    /// What it is, for people.
+    pub(crate) about: &'static str,
+    lane: Lane,
+    weight: u32,
+    /// How long it lasts, in milliseconds.
+    hold: (u64, u64),
+    sites: &'static [Kind],
+}
+
+const ALL: &[Kind] = &[Kind::Sqlite, Kind::Postgres, Kind::Temporal];
+const SERVERS: &[Kind] = &[Kind::Postgres, Kind::Temporal];
+const TEMPORAL: &[Kind] = &[Kind::Temporal];
+const SQLITE: &[Kind] = &[Kind::Sqlite];
+
+/// Longer than the lease of two seconds, at the upper end.
+const STOP: (u64, u64) = (100, 4500);
+const SHORT: (u64, u64) = (50, 1500);
+
+const fn spec(
+    name: &'static str,
+    about: &'static str,
+    lane: Lane,
+    weight: u32,
+    hold: (u64, u64),
+    sites: &'static [Kind],
+) -> Spec {
+    Spec { name, about, lane, weight, hold, sites }
+}
+
+use Lane::{Processes, Surroundings};
+
+/// All faults there are.
+#[rustfmt::skip]
+pub(crate) const CATALOGUE: &[Spec] = &[
+    spec("worker:kill", "SIGKILL to a worker", Processes, 8, SHORT, ALL),
+    spec("worker:stop", "SIGSTOP to a worker, up to twice its lease", Processes, 4, STOP, ALL),
+    spec("worker:term", "SIGTERM to a worker", Processes, 2, SHORT, ALL),
+    spec("node:kill", "SIGKILL to a node", Processes, 4, SHORT, ALL),
+    spec("node:stop", "SIGSTOP to a node, beyond the life of its lock", Processes, 3, STOP, ALL),
+    spec("node:term", "SIGTERM to a node", Processes, 2, SHORT, ALL),
+    spec("hook:kill", "SIGKILL to a hook, or the git that runs it, in mid-push", Processes, 6, (0, 0), ALL),
+    spec("git:kill", "SIGKILL to any git of ours: receiving, mirroring, comparing", Processes, 4, (0, 0), ALL),
+    spec("handler:kill", "SIGKILL to a program that does a job's work", Processes, 4, (0, 0), ALL),
+    spec("disk:full", "no room on the disk of the home", Surroundings, 4, SHORT, ALL),
+    spec("remote:away", "the mirror's remote is gone", Surroundings, 3, SHORT, ALL),
+    spec("source:broken", "the directive's source answers 500, half pages or nothing", Surroundings, 3, SHORT, ALL),
+    spec("sqlite:locked", "another program holds the write lock of the database", Surroundings, 6, SHORT, SQLITE),
+    spec("sqlite:pinned", "another program holds a read transaction open", Surroundings, 3, STOP, SQLITE),
+    spec("postgres:crash", "the database dies without a checkpoint and is started again", Surroundings, 3, (0, 400), SERVERS),
+    spec("postgres:stop", "SIGSTOP to all processes of the database", Surroundings, 3, SHORT, SERVERS),
+    spec("postgres:cut", "connections to the database end, new ones are refused", Surroundings, 4, SHORT, SERVERS),
+    spec("postgres:stall", "the network to the database passes nothing on for a while", Surroundings, 3, SHORT, SERVERS),
+    spec("postgres:loss", "what is sent to the database is lost, and nobody is told", Surroundings, 2, SHORT, SERVERS),
+    spec("postgres:drop", "the database ends every session", Surroundings, 4, (0, 0), SERVERS),
+    spec("postgres:full", "strangers take all connections of the database", Surroundings, 2, SHORT, SERVERS),
+    spec("redis:kill", "SIGKILL to Redis, started again with nothing", Surroundings, 3, (0, 600), SERVERS),
+    spec("redis:stop", "SIGSTOP to Redis", Surroundings, 3, STOP, SERVERS),
+    spec("redis:cut", "connections to Redis end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
+    spec("redis:loss", "what is sent to Redis is lost, and nobody is told", Surroundings, 2, STOP, SERVERS),
+    spec("s3:kill", "SIGKILL to the S3 server, started again", Surroundings, 1, (0, 300), SERVERS),
+    spec("s3:stop", "SIGSTOP to the S3 server", Surroundings, 2, SHORT, SERVERS),
+    spec("s3:cut", "connections to the S3 server end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
+    spec("temporal:kill", "SIGKILL to Temporal, started again with what it knew", Surroundings, 2, (0, 300), TEMPORAL),
+    spec("temporal:cut", "connections to Temporal end, new ones are refused", Surroundings, 4, SHORT, TEMPORAL),
+];
+
+/// One fault of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault {
+    /// Its name in the catalogue.
+    pub(crate) name: &'static str,
+    /// The time before it.
+    pub(crate) pause: Duration,
+    /// How long it lasts.
+    pub(crate) hold: Duration,
+    /// Decides which of several is hit.
+    pub(crate) pick: u32,
+}
+
+/// The faults of a lane, without end.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    rng: StdRng,
+    specs: Vec<&'static Spec>,
+}
+
+impl Plan {
+    /// Those of a lane on a site; `only` names faults, or targets (`postgres`), and empty means all.
+    pub(crate) fn new(seed: u64, lane: Lane, kind: Kind, only: &[String], has_disk: bool) -> Self {
+        let wanted = |spec: &&Spec| {
+            let named =
+                only.iter().any(|word| spec.name == word || spec.name.split(':').next() == Some(word));
+            spec.lane == lane
+                && spec.sites.contains(&kind)
+                && (only.is_empty() || named)
+                && (has_disk || spec.name != "disk:full")
+        };
+        let specs = CATALOGUE.iter().filter(wanted).collect();
+        Self { rng: StdRng::seed_from_u64(seed ^ (lane as u64 + 1) << 32 ^ (kind as u64 + 1) << 40), specs }
+    }
+
+    /// The next one; none if nothing was wanted.
+    pub(crate) fn next(&mut self) -> Option<Fault> {
+        let total: u32 = self.specs.iter().map(|spec| spec.weight).sum();
+        if total == 0 {
+            return None;
+        }
+        let mut at = self.rng.random_range(0..total);
+        let spec = self.specs.iter().find(|spec| {
+            let here = at < spec.weight;
+            at = at.saturating_sub(spec.weight);
+            here
+        })?;
+        let (least, most) = spec.hold;
+        Some(Fault {
+            name: spec.name,
+            pause: Duration::from_millis(self.rng.random_range(20..400)),
+            hold: Duration::from_millis(self.rng.random_range(least..=most)),
+            pick: self.rng.random(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(seed: u64, only: &[&str]) -> Vec<String> {
+        let only: Vec<String> = only.iter().map(ToString::to_string).collect();
+        let mut plan = Plan::new(seed, Lane::Surroundings, Kind::Postgres, &only, true);
+        (0..50).filter_map(|_| plan.next()).map(|fault| format!("{fault:?}")).collect()
+    }
+
+    #[test]
+    fn the_seed_alone_decides() {
+        assert_eq!(names(7, &[]), names(7, &[]));
+        assert_ne!(names(7, &[]), names(8, &[]));
+        assert!(names(7, &["redis"]).iter().all(|fault| fault.contains("redis:")));
+        assert_eq!(names(7, &["nothing"]).len(), 0);
+    }
+
+    #[test]
+    fn every_site_has_faults_of_both_lanes_and_names_are_unique() {
+        for kind in [Kind::Sqlite, Kind::Postgres, Kind::Temporal] {
+            for lane in [Processes, Surroundings] {
+                assert!(Plan::new(1, lane, kind, &[], false).next().is_some(), "{kind:?} {lane:?}");
+            }
+        }
+        let mut names: Vec<&str> = CATALOGUE.iter().map(|spec| spec.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CATALOGUE.len());
+    }
+}

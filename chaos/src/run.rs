@@ -1,0 +1,258 @@
+//! One run: set up, break, heal, judge.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use tokio::task::JoinSet;
+
+use crate::check::{self, Violation};
+use crate::inject::inject;
+use crate::load::Load;
+use crate::plan::{Lane, Plan};
+use crate::report::{Report, Struck};
+use crate::site::{BRANCHES, Kind, Site};
+use crate::watch::Watch;
+
+/// How long everything may take to be done once nothing is in the way. Backoffs, leases and the waits of breakers are in it.
+const HEALING: Duration = Duration::from_secs(150);
+const TELL_EVERY: Duration = Duration::from_secs(15);
+/// More than a push to the remote is given.
+const LOCK_AGE: Duration = Duration::from_secs(8);
+/// How long processes may take to end.
+const ENDING: Duration = Duration::from_secs(20);
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program under test.
+    pub binary: PathBuf,
+    /// Decides the faults and what users do.
+    pub seed: u64,
+    /// How long faults go on, on each site.
+    pub time: Duration,
+    /// No more faults than these on each site.
+    pub faults: Option<u64>,
+    /// The installations.
+    pub sites: Vec<Kind>,
+    /// Only these faults, by name or target; empty means all.
+    pub only: Vec<String>,
+}
+
+/// Runs the sites one after the other.
+pub async fn run(options: &Options) -> Result<Report> {
+    let mut report = Report::new(options);
+    for kind in &options.sites {
+        println!("--- {kind:?}: setting up");
+        let begin = Instant::now();
+        let site = Site::open(&options.binary, *kind, options.seed).await?;
+        println!("--- {kind:?}: all is well after {:.1} s", begin.elapsed().as_secs_f64());
+        one(options, &site, &mut report).await?;
+    }
+    Ok(report)
+}
+
+async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result<()> {
+    let begin = Instant::now();
+    let watch = Watch::start(site);
+    let load = Load::start(site, options.seed);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut keeper = JoinSet::new();
+    keeper.spawn(tend(Arc::clone(site), Arc::clone(&stop)));
+    let struck = strike(options, site, begin).await?;
+    let counts = load.stop().await?;
+    println!("--- {:?}: healing after {:.1} s", site.kind, begin.elapsed().as_secs_f64());
+    let mut violations = heal(site).await?;
+    let healed = begin.elapsed();
+    stop.store(true, Ordering::Relaxed);
+    while keeper.join_next().await.is_some() {}
+    let deaf = stop_all(site).await;
+    let seen = watch.stop().await;
+    let (looks, sightings, cursors) = (seen.looks, seen.sightings.len(), seen.cursors);
+    let (memory, files) = (seen.memory_max >> 10, seen.files_max);
+    let verdict = check::judge(site, seen).await?;
+    violations.extend(verdict.violations);
+    violations
+        .extend(deaf.into_iter().map(|name| Violation::new(7, format!("{name} did not end when asked to"))));
+    println!(
+        "--- {:?}: judged after {:.1} s (healed after {:.1} s); {looks} looks at nodes, {sightings} of them at a leader; \
+         {cursors} looks at the cursor; at most {memory} MiB and {files} files a process; {} requests and {} pushes not taken",
+        site.kind,
+        begin.elapsed().as_secs_f64(),
+        healed.as_secs_f64(),
+        counts.refused.load(Ordering::Relaxed),
+        counts.failed_pushes.load(Ordering::Relaxed),
+    );
+    let ended = std::mem::take(&mut site.crew().ended_by_itself);
+    if !violations.is_empty() {
+        keep(site)?;
+    }
+    report.add(site.kind, struck, verdict.figures, violations, ended);
+    Ok(())
+}
+
+async fn tend(site: Arc<Site>, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        site.crew().tend(&site.program);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Both lanes at once, until the time or the number of faults is over.
+async fn strike(options: &Options, site: &Arc<Site>, begin: Instant) -> Result<Vec<Struck>> {
+    let struck = Arc::new(Mutex::new(Vec::new()));
+    let count = Arc::new(AtomicU64::new(0));
+    let mut lanes = JoinSet::new();
+    for lane in [Lane::Processes, Lane::Surroundings] {
+        let mut plan = Plan::new(options.seed, lane, site.kind, &options.only, site.has_disk);
+        let (site, struck, count) = (Arc::clone(site), Arc::clone(&struck), Arc::clone(&count));
+        let (time, most) = (options.time, options.faults.unwrap_or(u64::MAX));
+        lanes.spawn(async move {
+            while begin.elapsed() < time && count.load(Ordering::Relaxed) < most {
+                let Some(fault) = plan.next() else { break };
+                tokio::time::sleep(fault.pause).await;
+                let at = begin.elapsed();
+                let hit = inject(&site, &fault).await.with_context(|| fault.name)?;
+                let took = begin.elapsed().saturating_sub(at);
+                println!(
+                    "{:8.3} {:15} {} for {:.3} s",
+                    at.as_secs_f64(),
+                    fault.name,
+                    if hit { "hit" } else { "missed" },
+                    took.as_secs_f64()
+                );
+                count.fetch_add(u64::from(hit), Ordering::Relaxed);
+                struck.lock().unwrap_or_else(PoisonError::into_inner).push(Struck { name: fault.name, hit });
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = lanes.join_next().await {
+        ended??;
+    }
+    let mut struck = struck.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(std::mem::take(&mut *struck))
+}
+
+/// Waits until everything that was asked for is done. What never comes is a violation.
+async fn heal(site: &Arc<Site>) -> Result<Vec<Violation>> {
+    if let Some(servers) = &site.servers {
+        servers.s3.lock().await.answers().await?;
+    }
+    site.ready().await?;
+    let locks = locks(&site.home.join("repos/r.git"));
+    if !locks.is_empty() {
+        println!("--- {:?}: killed gits left locks in the repository: {locks:?}", site.kind);
+    }
+    let begin = Instant::now();
+    let mut open;
+    let mut told = Duration::ZERO;
+    loop {
+        open = check::unfinished(&site.reader()).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
+        open.extend(unmirrored(site));
+        if open.is_empty() {
+            break;
+        }
+        tidy_remote(site);
+        if begin.elapsed() > HEALING {
+            break;
+        }
+        if begin.elapsed() > told + TELL_EVERY {
+            told = begin.elapsed();
+            println!(
+                "--- {:?}: after {told:.0?} there are {} things to do, one is {}",
+                site.kind,
+                open.len(),
+                open[0]
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    open.truncate(10);
+    let mut found: Vec<Violation> = open
+        .into_iter()
+        .map(|what| Violation::new(1, format!("not done {HEALING:?} after everything was healed: {what}")))
+        .collect();
+    // The first may join a run that began before the last change of the source.
+    for _ in 0..2 {
+        found.extend(last_run(site).await?);
+    }
+    Ok(found)
+}
+
+/// The remote is a folder, so its own git is a child of the push that we kill, and leaves its locks behind; git asks for
+/// somebody to remove them. This is what the remote's operator does, once they are older than any push.
+fn tidy_remote(site: &Site) {
+    for lock in locks(&site.outside("remote.git")) {
+        let age =
+            std::fs::metadata(&lock).and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > LOCK_AGE) && std::fs::remove_file(&lock).is_ok() {
+            println!("--- {:?}: the remote's operator removes {}", site.kind, lock.display());
+        }
+    }
+}
+
+fn locks(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(locks(&path));
+        } else if path.extension().is_some_and(|end| end == "lock")
+            && !path.ends_with(".stargate/worker.lock")
+        {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn unmirrored(site: &Site) -> Vec<String> {
+    let head = |repo: PathBuf, branch: &str| {
+        site.git(&repo, &["rev-parse", "--verify", "-q", &format!("refs/heads/{branch}")]).unwrap_or_default()
+    };
+    let (here, remote) = (site.home.join("repos/r.git"), site.outside("remote.git"));
+    BRANCHES
+        .iter()
+        .filter(|branch| head(here.clone(), branch) != head(remote.clone(), branch))
+        .map(|branch| format!("{branch} is not mirrored"))
+        .collect()
+}
+
+/// A run of the directive over the source as it is in the end.
+async fn last_run(site: &Arc<Site>) -> Result<Option<Violation>> {
+    let begin = Instant::now();
+    loop {
+        let worker = Arc::clone(site);
+        let run = move || worker.program.run(&["directive", "run", "issues", "--json"]);
+        let output = tokio::task::spawn_blocking(run).await?;
+        if output.status.success() {
+            return Ok(None);
+        }
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if begin.elapsed() > HEALING {
+            return Ok(Some(Violation::new(5, format!("no run of the directive succeeds any more: {said}"))));
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+async fn stop_all(site: &Site) -> Vec<String> {
+    // Taken out, because waiting with the lock held would keep everybody else from looking.
+    let mut crew = std::mem::replace(&mut *site.crew(), crate::crew::Crew::new());
+    let deaf = crew.stop(ENDING).await;
+    *site.crew() = crew;
+    deaf
+}
+
+/// Keeps what there is for a look.
+fn keep(site: &Site) -> Result<()> {
+    let place = std::env::temp_dir().join(format!("stargate-chaos-{:?}-{}", site.kind, std::process::id()));
+    let (from, to) = (site.program.home().display().to_string(), place.display().to_string());
+    crate::site::run("cp", &["-a", &from, &to])?;
+    println!("--- what is left of it is kept in {to}");
+    Ok(())
+}

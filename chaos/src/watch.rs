@@ -1,0 +1,184 @@
+//! What is looked at all the time: who says that it leads, where the cursor is, what processes take and show.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::Value;
+use stargate_testkit::process::get;
+use tokio::task::JoinSet;
+
+use crate::check::Violation;
+use crate::site::Site;
+
+/// A node said that it led: at some instant between these two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    /// Its instance name.
+    pub(crate) node: String,
+    /// The epoch it named.
+    pub(crate) epoch: u64,
+    /// Before the question was sent.
+    pub(crate) sent: Instant,
+    /// After the answer was there.
+    pub(crate) answered: Instant,
+}
+
+/// All that was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Who led.
+    pub(crate) sightings: Vec<Sighting>,
+    /// Questions to nodes, answered or not.
+    pub(crate) looks: u64,
+    /// Looks at the cursor and the rows together.
+    pub(crate) cursors: u64,
+    /// When each worker was seen to have beaten, in microseconds by the store's clock.
+    pub(crate) beats: HashMap<String, BTreeSet<i64>>,
+    /// The most memory that one of our processes had, in KiB.
+    pub(crate) memory_max: u64,
+    /// The most files that one of them had open.
+    pub(crate) files_max: u64,
+    /// What must not be.
+    pub(crate) violations: Vec<Violation>,
+}
+
+impl Seen {
+    fn note(&mut self, sizes: &[(u64, u64)], shown: Vec<String>) {
+        for (memory, files) in sizes {
+            self.memory_max = self.memory_max.max(*memory);
+            self.files_max = self.files_max.max(*files);
+        }
+        self.violations.extend(shown.into_iter().map(|what| Violation::new(8, what)));
+    }
+}
+
+/// The watch; ends when told.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    seen: Arc<Mutex<Seen>>,
+    tasks: JoinSet<()>,
+}
+
+impl Watch {
+    /// Begins.
+    pub(crate) fn start(site: &Arc<Site>) -> Self {
+        let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Seen::default())));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(leaders(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
+        tasks.spawn(cursors(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
+        tasks.spawn(processes(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
+        Self { stop, seen, tasks }
+    }
+
+    /// Ends it.
+    pub(crate) async fn stop(mut self) -> Seen {
+        self.stop.store(true, Ordering::Relaxed);
+        while self.tasks.join_next().await.is_some() {}
+        std::mem::take(&mut *lock(&self.seen))
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks every node all the time, one question each at once: a node that stands still must not hide the other.
+async fn leaders(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>) {
+    let mut asking: HashMap<String, tokio::task::AbortHandle> = HashMap::new();
+    let mut questions = JoinSet::new();
+    while !stop.load(Ordering::Relaxed) {
+        let nodes = site.crew().nodes();
+        asking.retain(|_, question| !question.is_finished());
+        for node in nodes {
+            if asking.contains_key(&node.instance) {
+                continue;
+            }
+            let seen = Arc::clone(&seen);
+            let name = node.instance.clone();
+            let question = questions.spawn(async move {
+                let sent = Instant::now();
+                let answer = get(&node.address, "/healthz").await;
+                let answered = Instant::now();
+                let mut seen = lock(&seen);
+                seen.looks += 1;
+                let Some(body) = answer.ok().and_then(|(_, body)| serde_json::from_str::<Value>(&body).ok())
+                else {
+                    return;
+                };
+                if let (Some("leader"), Some(epoch)) = (body["role"].as_str(), body["epoch"].as_u64()) {
+                    seen.sightings.push(Sighting { node: node.instance, epoch, sent, answered });
+                }
+            });
+            asking.insert(name, question);
+        }
+        while questions.try_join_next().is_some() {}
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    questions.shutdown().await;
+}
+
+/// In one statement: the cursor, and how many rows lie before it. Items are never taken out of the source, and their
+/// numbers have no gaps, so a cursor that stands after item N has N + 1 rows before it.
+const BEFORE_CURSOR: &str = "select k.value, (select count(*) from items i where i.number <= N), (select count(*) from items) from @kv k \
+     where k.key like '%/cursor'";
+
+const BEATS: &str = "select name, µ(beat_at) from @worker where gone_at is null";
+
+async fn cursors(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>) {
+    let reader = site.reader();
+    // The pointer is JSON text inside of JSON; both stores can take it out, each in its own words.
+    let pointer = match site.servers {
+        None => "cast(json_extract(k.value, '$.source_pointer') as integer)",
+        Some(_) => "(k.value->>'source_pointer')::numeric",
+    };
+    let query = BEFORE_CURSOR.replace('N', pointer).replace("select k.value,", &format!("select {pointer},"));
+    while !stop.load(Ordering::Relaxed) {
+        let rows = tokio::time::timeout(Duration::from_secs(5), reader.rows(&query)).await;
+        if let Ok(Ok(rows)) = rows {
+            let mut seen = lock(&seen);
+            seen.cursors += 1;
+            for row in rows {
+                let number = |at: usize| row.get(at).and_then(Option::as_deref)?.parse::<i64>().ok();
+                if let (Some(pointer), Some(before)) = (number(0), number(1))
+                    && before <= pointer
+                {
+                    let what =
+                        format!("the cursor stands after item {pointer}, and {before} rows lie before it");
+                    seen.violations.push(Violation::new(5, what));
+                }
+            }
+        }
+        let beats = tokio::time::timeout(Duration::from_secs(5), reader.rows(BEATS)).await;
+        if let Ok(Ok(rows)) = beats {
+            let mut seen = lock(&seen);
+            for row in rows {
+                if let [Some(name), Some(at)] = row.as_slice() {
+                    seen.beats.entry(name.clone()).or_default().extend(at.parse::<i64>());
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+async fn processes(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>) {
+    while !stop.load(Ordering::Relaxed) {
+        let ids = site.crew().ids();
+        let sizes: Vec<(u64, u64)> = ids.iter().filter_map(|id| size(*id).ok()).collect();
+        let shown = site.secrets.found_in_arguments();
+        lock(&seen).note(&sizes, shown);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+}
+
+/// Memory in KiB and open files of a process.
+pub(crate) fn size(id: u32) -> Result<(u64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = memory.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    Ok((memory, std::fs::read_dir(format!("/proc/{id}/fd"))?.count() as u64))
+}

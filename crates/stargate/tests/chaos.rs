@@ -1,0 +1,75 @@
+//! The short forms of `cargo xtask chaos` and `cargo xtask soak`: the whole product under seeded faults, some twenty seconds on each
+//! store, and what grows under a steady load.
+//!
+//! A seed that found something is added to [`SEEDS`], with what it found. `STARGATE_CHAOS_SEED` and
+//! `STARGATE_CHAOS_SECONDS` run another seed, or a longer one.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![expect(clippy::print_stdout, reason = "the faults and figures of the run")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use stargate_chaos::{Kind, NAMESPACE, Options, Soak, soak};
+
+/// What each run of the suite goes through, one seed for each site.
+const SEEDS: [u64; 2] = [1, 2];
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Runs the same test again where a small disk can be mounted that goes with the last process. Whether it did.
+fn ran_in_a_namespace(name: &str) -> bool {
+    if std::env::var_os(NAMESPACE).is_some() {
+        return false;
+    }
+    #[expect(clippy::disallowed_methods, reason = "this very test again")]
+    let unshare = || Command::new("unshare");
+    if !unshare().args(["-m", "true"]).output().is_ok_and(|output| output.status.success()) {
+        return false;
+    }
+    let mut again = unshare();
+    again.args(["-m", "--propagation", "private", "--"]).arg(std::env::current_exe().unwrap());
+    let status = again.args(["--exact", name, "--nocapture"]).env(NAMESPACE, "1").status().unwrap();
+    assert!(status.success(), "{status}");
+    true
+}
+
+async fn under_faults(kind: Kind, seed: u64) {
+    let options = Options {
+        binary: env!("CARGO_BIN_EXE_stargate").into(),
+        seed: number("STARGATE_CHAOS_SEED").unwrap_or(seed),
+        time: Duration::from_secs(number("STARGATE_CHAOS_SECONDS").unwrap_or(20)),
+        faults: None,
+        sites: vec![kind],
+        only: Vec::new(),
+    };
+    let report = stargate_chaos::run(&options).await.unwrap();
+    println!("{}", report.text());
+    assert!(report.is_well(), "{}", report.text());
+    assert!(report.faults() > 5 && report.acknowledged() > 10, "the run shows nothing:\n{}", report.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn every_invariant_holds_under_faults_on_sqlite() {
+    if !ran_in_a_namespace("every_invariant_holds_under_faults_on_sqlite") {
+        under_faults(Kind::Sqlite, SEEDS[0]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn every_invariant_holds_under_faults_on_postgres() {
+    if !ran_in_a_namespace("every_invariant_holds_under_faults_on_postgres") {
+        under_faults(Kind::Postgres, SEEDS[1]).await;
+    }
+}
+
+/// The short form of `cargo xtask soak`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn nothing_grows_under_a_steady_load_with_a_transaction_held_open() {
+    for postgres in [false, true] {
+        let binary = env!("CARGO_BIN_EXE_stargate").into();
+        let options = Soak { binary, time: Duration::from_secs(20), postgres, pinned: true };
+        assert!(soak(&options).await.unwrap(), "something grows: the figures are above");
+    }
+}
