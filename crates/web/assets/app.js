@@ -346,7 +346,7 @@
       ...size, padding: [8, 8, 0, 0], legend: { show: false },
       cursor: { y: false, points: { show: !bars }, drag: { x: false, y: false } },
       scales: { x: { time: true, range: (u, min, max) => bars && u.data[0].length > 1 ? [min - (u.data[0][1] - u.data[0][0]) / 2, max + (u.data[0][1] - u.data[0][0]) / 2] : [min, max === min ? min + 1 : max] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
-      axes: [{ ...axis, size: 26, grid: { show: false }, values: (u, ticks) => ticks.map((tick) => clock(tick)) }, { ...axis, size: 54, values: (u, ticks) => ticks.map((tick) => tick === null ? '' : show(tick)) }],
+      axes: [{ ...axis, size: 26, grid: { show: false }, values: (u, ticks) => ticks.map((tick) => clock(tick, ticks[1] - ticks[0] < 60)) }, { ...axis, size: 54, values: (u, ticks) => ticks.map((tick) => tick === null ? '' : show(tick)) }],
       series: [{}, ...columns.map((name) => {
         const stroke = resolved(looks[name]?.token || '--accent');
         return { label: looks[name]?.label || name, stroke, fill: bars ? stroke : undefined, width: bars ? 0 : 1.75, paths: path, points: { show: (u, at) => !bars && u.data[at].filter((value) => value !== null).length < 20, size: 5, fill: stroke }, spanGaps: !bars };
