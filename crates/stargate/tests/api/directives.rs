@@ -64,7 +64,7 @@ async fn a_directive_is_run_looked_at_moved_and_mended_over_http() {
     let rest = node.get(&format!("/directives/issues/quarantine?before={next}&limit=1000")).await.expect(200);
     assert_eq!(rest["records"].as_array().unwrap().len(), 110);
     node.post(&format!("/quarantine/{first}/resolve"), Value::Null).await.expect(200);
-    write(&node.program, &server, "string");
+    write(&node.program, &server, "text");
     let second = page["records"][1]["id"].as_i64().unwrap();
     let retried = node.post(&format!("/quarantine/{second}/retry"), Value::Null).await.expect(200);
     assert_eq!(retried, json!({ "directive": "issues", "resolved": 1, "failed": 0 }));
@@ -98,7 +98,7 @@ async fn a_directive_is_run_looked_at_moved_and_mended_over_http() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_goes_on_is_cancelled_over_http() {
     let server = SourceServer::start(100_000);
-    let node = Node::up(TOML, |program| write(program, &server, "string")).await;
+    let node = Node::up(TOML, |program| write(program, &server, "text")).await;
     let started = node.post("/directives/issues/runs", Value::Null).await.expect(202);
     let run = started["run_id"].as_str().unwrap();
     eventually(PATIENCE, "a page", || async {
