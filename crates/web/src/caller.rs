@@ -8,6 +8,8 @@
 //! The API and the page call the same functions, so what these check holds for both: the role, the read-only mode, the
 //! audit. An action that cannot be written down is not carried out.
 
+use std::time::Duration;
+
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -21,6 +23,10 @@ use crate::error::{Problem, Result};
 use crate::lead::{Reader, Writer};
 use crate::redact::Sight;
 use crate::request::REQUEST_ID;
+
+/// How long an answer may be held up by writing down how the action ended: a store that does not answer has held up the
+/// action already, and whoever asked wants to know.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The name of somebody who needed no token.
 pub(crate) const LOCAL: &str = "local";
@@ -226,9 +232,13 @@ impl Actor {
         })?;
         let done = work.await;
         let outcome = done.as_ref().err().map_or(audit::OK, |problem| &problem.code);
-        if let Err(error) = audit.finish(id, outcome).await {
-            // It is there as begun, and the log has the rest.
-            tracing::warn!(error = &error as &dyn std::error::Error, %id, outcome, "an outcome was not written down");
+        // If it fails, the action is there as begun, and the log has the rest.
+        match tokio::time::timeout(FINISH_TIMEOUT, audit.finish(id, outcome)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, %id, outcome, "an outcome was not written down");
+            }
+            Err(_) => tracing::warn!(%id, outcome, "an outcome was not written down in time"),
         }
         done
     }
