@@ -10,7 +10,7 @@ use stargate_access::{NewAction, Role, SharedAudit};
 use stargate_queue::{Error, SharedStore};
 
 use crate::config::store_url::StoreUrl;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result, chain, exit_of};
 use crate::run::App;
 
 /// The jobs, for commands that change something.
@@ -131,6 +131,12 @@ impl Ended for Error {
 /// What goes wrong with tokens and the audit, as a command fails.
 pub(crate) fn failure(error: &stargate_access::Error) -> Failure {
     use stargate_access::Error;
+    // What the store itself refused is told as it tells it: that it was moved, for instance.
+    if let Error::Store { source, .. } = error
+        && let Some(refused) = source.downcast_ref::<stargate_queue::Error>()
+    {
+        return Failure::new(exit_of(refused), refused.code(), chain(refused));
+    }
     let exit = match error {
         Error::NotFound { .. } => Exit::NotFound,
         Error::OpenToOthers { .. } => Exit::Usage,

@@ -162,6 +162,17 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// The exit code that tells what a store refused.
+pub(crate) fn exit_of(error: &Error) -> Exit {
+    match error {
+        Error::NotFound { .. } => Exit::NotFound,
+        Error::WrongState { .. } | Error::Conflict { .. } => Exit::Conflict,
+        Error::QueueFull { .. } => Exit::Failed,
+        Error::Deposed { .. } => Exit::NotLeader,
+        _ => Exit::Input,
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let error = match error {
@@ -172,13 +183,7 @@ impl From<Error> for Failure {
             },
             other => other,
         };
-        let exit = match &error {
-            Error::NotFound { .. } => Exit::NotFound,
-            Error::WrongState { .. } | Error::Conflict { .. } => Exit::Conflict,
-            Error::QueueFull { .. } => Exit::Failed,
-            Error::Deposed { .. } => Exit::NotLeader,
-            _ => Exit::Input,
-        };
+        let exit = exit_of(&error);
         let help = match &error {
             Error::UnknownKind { kind, .. } => Some(format!(
                 "describe it in stargate.toml under [kinds.\"{kind}\"], or start the worker that serves it first"
