@@ -30,7 +30,7 @@ async fn failed_jobs_that_match_run_again_and_others_stay() {
     f.run("other", json!({})).await;
     assert_eq!(count(&f, State::Failed, "thumb").await, 6);
     std::fs::write(f.dir.path().join("mended"), "").unwrap();
-    let payload = json!({ "filter": { "kind": "thumb", "code": "EXEC_FAILED" }, "before_id": ids[5] });
+    let payload = json!({ "filter": { "kind": "thumb", "code": "RETRIES_EXHAUSTED" }, "before_id": ids[5] });
     let retried = f.run(KIND, payload).await;
     assert_eq!(result(&retried), json!({ "retried": 5, "left": 0 }));
     for id in &ids[..5] {
