@@ -198,10 +198,16 @@ impl JobError {
     }
 
     /// The JSON that stores keep. Texts of programs may hold U+0000, which Postgres can keep but not look into: it is
-    /// replaced. The escape is replaced whole, so that a backslash before it stays escaped.
+    /// replaced. In the texts and not in the JSON, where an escaped backslash before `u0000` looks the same.
     pub fn to_kept(&self) -> String {
-        let json = serde_json::to_string(self).expect("text and an enum always serialise");
-        if json.contains("\\u0000") { json.replace("\\u0000", "\\ufffd") } else { json }
+        let without = |text: &str| text.replace('\0', "\u{fffd}");
+        let kept = Self {
+            code: without(&self.code),
+            class: self.class,
+            message: without(&self.message),
+            detail: self.detail.as_deref().map(without),
+        };
+        serde_json::to_string(&kept).expect("text and an enum always serialise")
     }
 }
 
@@ -490,7 +496,7 @@ mod tests {
     fn an_error_is_kept_without_nul() {
         let error = JobError::new("A", ErrorClass::Fatal, "a\0b \\u0000 \\\0");
         let kept: JobError = serde_json::from_str(&error.to_kept()).unwrap();
-        assert_eq!(kept.message, "a\u{fffd}b \\ufffd \\\u{fffd}");
+        assert_eq!(kept.message, "a\u{fffd}b \\u0000 \\\u{fffd}");
         let plain = JobError::new("A", ErrorClass::Fatal, "é \"q\"");
         assert_eq!(serde_json::from_str::<JobError>(&plain.to_kept()).unwrap(), plain);
     }
