@@ -55,7 +55,8 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
     /// Work through the node at this URL instead of beside the store [env: STARGATE_URL]
-    #[arg(long, global = true, value_name = "URL", value_parser = node::parse_url)]
+    // The name is its own: a command may have a URL of another type among its arguments.
+    #[arg(id = "node_url", long = "url", global = true, value_name = "URL", value_parser = node::parse_url)]
     pub(crate) url: Option<Url>,
     /// File with the token for that node [env: STARGATE_TOKEN (the token itself), STARGATE_TOKEN_FILE]
     #[arg(long, global = true, value_name = "FILE")]
