@@ -109,6 +109,7 @@ async fn tokens_decide_what_is_offered_and_the_server_what_is_done() {
     let create = |role: &str| stage.program.answer(&["token", "add", role, "--role", role]);
     let last = |text: String| text.lines().last().unwrap_or_default().trim().to_owned();
     let tokens = json!({ "read": last(create("read")), "operate": last(create("operate")) });
+    stage.closed().await;
     stage.browse("access", &json!({ "tokens": tokens }));
 }
 

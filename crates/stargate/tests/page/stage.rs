@@ -130,6 +130,15 @@ impl Stage {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Waits until the node asks for tokens: that there are none is believed for a few seconds.
+    pub(crate) async fn closed(&self) {
+        stargate_testkit::eventually(PATIENCE, "the node to ask for a token", || async {
+            let status = reqwest::get(format!("{}/api/v1/queues", self.url())).await.unwrap().status();
+            if status == 401 { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+
     async fn fill(&self) {
         let job = |kind: &str, queue: &str, payload: Value| json!({ "kind": kind, "queue": queue, "payload": payload });
         let mut jobs: Vec<Value> =
