@@ -13,13 +13,14 @@ use crate::client::Node;
 const PATIENCE: Duration = Duration::from_secs(90);
 const TOML: &str = "[worker]\nlease = \"2s\"\nheartbeat = \"500ms\"\npoll = \"200ms\"\n";
 
+/// A column keeps its type, so each type has a column of its own.
 fn write(program: &Program, server: &SourceServer, types: &str) {
     let url = server.url();
     let text = format!(
         "name = \"issues\"\nqueue = \"meta-py\"\ntenant = \"acme\"\nproject = \"core\"\n\
          [source]\ntype = \"http\"\nurl = \"{url}\"\nrecords = \"/items\"\npage_size_param = \"limit\"\n\
          pagination = {{ type = \"cursor\", param = \"after\", next = \"/next\" }}\n\
-         [item]\nkey = [\"/id\"]\nmap = {{ title = {{ from = \"/title\", type = \"{types}\" }} }}\n[sink]\ntable = \"items\"\n"
+         [item]\nkey = [\"/id\"]\nmap = {{ title_{types} = {{ from = \"/title\", type = \"{types}\" }} }}\n[sink]\ntable = \"items\"\n"
     );
     let dir = program.home().join("directives");
     std::fs::create_dir_all(&dir).unwrap();
