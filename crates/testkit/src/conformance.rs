@@ -179,6 +179,7 @@ macro_rules! queue_conformance {
                 a_sooner_job_enqueued_by_another_process_is_not_forgotten,
                 a_clock_that_jumps_back_gives_nothing_out_early,
                 a_job_enqueued_before_the_clock_jumped_back_still_comes,
+                no_attempt_starts_before_its_job_is_due,
                 the_next_look_is_the_next_due_time,
                 there_is_no_next_look_when_nothing_waits,
             ],

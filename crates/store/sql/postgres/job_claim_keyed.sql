@@ -114,7 +114,7 @@ with recursive at as materialized (
     update stargate.job j
        set stage = 3, attempt = j.attempt + 1, worker_id = $2::integer, token = $8::bigint,
            lease_ms = (select s.lease_ms from served s where s.id = j.lane_id),
-           started_at = at.now, last_seq = j.last_seq + 1, started_seq = j.last_seq + 1
+           started_at = greatest(at.now, j.run_at), last_seq = j.last_seq + 1, started_seq = j.last_seq + 1
       from at
      where j.ctid = any (array(select t.ctid from taken t))
     returning j.id, j.lane_id, j.attempt, j.max_attempts, j.progress, j.priority, j.run_at, j.payload::text as payload, j.trace_id

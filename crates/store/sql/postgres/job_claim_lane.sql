@@ -26,7 +26,7 @@ with at as materialized (
 )
 update stargate.job j
    set stage = 3, attempt = j.attempt + 1, worker_id = $2::integer, token = $6::bigint, lease_ms = $5::integer,
-       started_at = at.now, last_seq = j.last_seq + 1, started_seq = j.last_seq + 1
+       started_at = greatest(at.now, j.run_at), last_seq = j.last_seq + 1, started_seq = j.last_seq + 1
   from at
  where j.ctid = any (array(select t.ctid from taken t))
 returning at.now, j.id, j.attempt, j.max_attempts, j.progress, j.priority, j.run_at, j.payload::text, j.trace_id
