@@ -6,6 +6,8 @@
 //! 1. When the first process has exited, the rest of its group is killed.
 //! 2. [`Process::terminate`] sends SIGTERM to the group and SIGKILL to what is left of it after the grace.
 //! 3. A [`Process`] that is dropped takes its whole group with it.
+//! 4. Started by [`Process::start_gently`], a group is asked to end by SIGTERM before 1 and 3 kill it: a program that
+//!    is killed leaves its locks behind.
 //!
 //! A descendant that makes itself the leader of another session leaves the group and with it these promises. What is
 //! started, and with which environment, is left to the callers.
@@ -27,6 +29,8 @@ pub struct Process {
     /// The first process, for its pipes. To wait for it there would leave the rest of the group alive.
     pub child: Child,
     group: Pid,
+    /// What the group is given between SIGTERM and SIGKILL.
+    grace: Duration,
     /// Called once, when the group has been killed.
     ended: fn(Pid),
     /// The group has been killed; its number may be somebody else's by now.
@@ -40,13 +44,22 @@ impl Process {
     }
 
     /// The same; `ended` is called with its number as soon as the group has been killed, however that came about.
-    pub fn start_with(mut command: Command, ended: fn(Pid)) -> io::Result<Self> {
-        command.process_group(0).kill_on_drop(true);
+    pub fn start_with(command: Command, ended: fn(Pid)) -> io::Result<Self> {
+        Self::spawn(command, Duration::ZERO, ended)
+    }
+
+    /// The same; what its first process leaves behind, and all of it when it is dropped, has so long to tidy up.
+    pub fn start_gently(command: Command, grace: Duration) -> io::Result<Self> {
+        Self::spawn(command, grace, |_| ())
+    }
+
+    fn spawn(mut command: Command, grace: Duration, ended: fn(Pid)) -> io::Result<Self> {
+        command.process_group(0).kill_on_drop(grace.is_zero());
         let child = command.spawn()?;
         // Cannot fail: the child was just started and nobody has waited for it.
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let group = group.ok_or_else(|| io::Error::other("the child has no id"))?;
-        Ok(Self { child, group, ended, over: false })
+        Ok(Self { child, group, grace, ended, over: false })
     }
 
     /// The number of the group, which is that of its first process.
@@ -57,7 +70,12 @@ impl Process {
     /// Waits until the first process has exited by itself; the rest of the group is then killed. Safe to cancel.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
-        // No await lies between the end of the child and this, so nobody can have been given its number yet.
+        // Nobody can be given the number of a group that has members.
+        if !self.grace.is_zero() && has_live_members(self.group) {
+            self.signal(Signal::TERM);
+            until_empty(self.group, Instant::now() + self.grace).await;
+        }
+        // No await lies between the last look at the group and this, so nobody can have been given its number yet.
         self.end();
         Ok(status)
     }
@@ -72,9 +90,7 @@ impl Process {
         };
         // A shell often dies before the program it waits for; that program has the same time to tidy up. The group's
         // number cannot be given to others while it has members.
-        while Instant::now() < deadline && has_live_members(self.group) {
-            tokio::time::sleep(LOOK.min(deadline - Instant::now())).await;
-        }
+        until_empty(self.group, deadline).await;
         self.end();
         status
     }
@@ -87,18 +103,58 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // An empty group is what is wanted, so a failure to find it is none.
-        if let Err(error) = kill_process_group(self.group, signal)
-            && error != rustix::io::Errno::SRCH
-        {
-            tracing::warn!(group = self.group.as_raw_nonzero(), %error, "a process group could not be signalled");
-        }
+        send(self.group, signal);
+    }
+
+    /// Asks the group to end, and leaves the rest to a task; nothing if there is nobody to run one.
+    fn leave(&mut self) -> Option<()> {
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        self.over = true;
+        self.signal(Signal::TERM);
+        let (rest, deadline) = (Rest { group: self.group, ended: self.ended }, Instant::now() + self.grace);
+        runtime.spawn(async move {
+            until_empty(rest.group, deadline).await;
+            drop(rest);
+        });
+        Some(())
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if self.over || (!self.grace.is_zero() && self.leave().is_some()) {
+            return;
+        }
         self.end();
+    }
+}
+
+/// What is left of a group. Killed when dropped, which the end of the runtime does, too.
+struct Rest {
+    group: Pid,
+    ended: fn(Pid),
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        send(self.group, Signal::KILL);
+        (self.ended)(self.group);
+    }
+}
+
+fn send(group: Pid, signal: Signal) {
+    // An empty group is what is wanted, so a failure to find it is none.
+    if let Err(error) = kill_process_group(group, signal)
+        && error != rustix::io::Errno::SRCH
+    {
+        tracing::warn!(group = group.as_raw_nonzero(), %error, "a process group could not be signalled");
+    }
+}
+
+/// Waits until nobody of a group runs, or until the deadline.
+async fn until_empty(group: Pid, deadline: Instant) {
+    while Instant::now() < deadline && has_live_members(group) {
+        tokio::time::sleep(LOOK.min(deadline - Instant::now())).await;
     }
 }
 
@@ -196,6 +252,43 @@ mod tests {
         let grandchild = number(&mut stdout).await;
         assert!(process.wait().await.unwrap().success());
         gone(grandchild).await;
+    }
+
+    /// Starts a script whose background process notes that it was asked to end; gives that process and the note.
+    async fn gentle(script: &str, grace: Duration) -> (Process, Pid, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let tidy = "sh -c 'trap \"touch tidy; exit\" TERM; echo $$; while :; do sleep 0.01; done' & ";
+        #[expect(clippy::disallowed_methods, reason = "what is tested is how programs end")]
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{tidy}{script}")]).current_dir(dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process::start_gently(command, grace).unwrap();
+        let mut stdout = process.child.stdout.take().unwrap();
+        let grandchild = number(&mut stdout).await;
+        (process, grandchild, dir)
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_child_leaves_may_tidy_up() {
+        let (mut process, grandchild, dir) = gentle("wait", Duration::from_secs(30)).await;
+        rustix::process::kill_process(process.group, Signal::KILL).unwrap();
+        assert!(!process.wait().await.unwrap().success());
+        assert!(dir.path().join("tidy").exists(), "it was killed before it had tidied up");
+        gone(grandchild).await;
+    }
+
+    #[tokio::test]
+    async fn a_dropped_group_may_tidy_up_and_is_killed_if_it_does_not_end() {
+        let (process, grandchild, dir) = gentle("wait", Duration::from_secs(30)).await;
+        drop(process);
+        gone(grandchild).await;
+        assert!(dir.path().join("tidy").exists(), "it was killed before it had tidied up");
+        let (process, grandchild, _dir) =
+            gentle("trap '' TERM; wait; sleep 600", Duration::from_millis(100)).await;
+        let child = process.group;
+        drop(process);
+        gone(grandchild).await;
+        gone(child).await;
     }
 
     #[tokio::test]

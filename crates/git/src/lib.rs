@@ -21,6 +21,7 @@ pub mod credentials;
 pub mod error;
 pub mod git;
 pub mod init;
+pub mod locks;
 pub mod name;
 pub mod oid;
 pub mod porcelain;

@@ -31,5 +31,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Process> {
     command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.stdin(if spec.has_input { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(&spec.dir);
-    Process::start(command).map_err(|source| Error::Start { program: spec.program.clone(), source })
+    // A git that is killed leaves its locks behind, here or in a remote that is a folder, and nobody removes them.
+    Process::start_gently(command, GRACE)
+        .map_err(|source| Error::Start { program: spec.program.clone(), source })
 }

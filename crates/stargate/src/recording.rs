@@ -1,4 +1,5 @@
 //! The leader's look at pushes that no hook has recorded: at the beginning of a term, and again and again.
+//! Locks of gits that were killed are removed on the way: they would refuse all pushes to come.
 //!
 //! `post-receive` may fail after refs have moved, and git does not mind. What counts as missing, and why it is looked at
 //! twice, is told in `stargate_repo::reconcile`.
@@ -8,7 +9,7 @@ use std::time::Duration;
 use stargate_base::{Epoch, ErrorClass, clock};
 use stargate_gateway::RepoName;
 use stargate_gateway::hook::pre_receive::WATERMARKS;
-use stargate_git::{Git, RefName, RefPattern, RepoDir};
+use stargate_git::{Git, RefName, RefPattern, RepoDir, locks};
 use stargate_leader::{Guard, Leadership};
 use stargate_queue::Error;
 use stargate_repo::SharedPushes;
@@ -99,6 +100,7 @@ impl Recorder {
     async fn round(&self, epoch: Epoch, stopping: &CancellationToken) -> stargate_queue::Result<()> {
         let mut suspects = Vec::new();
         for (name, repo) in self.repositories().await {
+            unlock(&name, &repo).await;
             let Some(found) = stopping.run_until_cancelled(self.look(&name, &repo)).await else {
                 return Ok(());
             };
@@ -159,6 +161,21 @@ impl Recorder {
             RefName::parse(name).is_ok_and(|name| self.all.matches(&name) && !self.watermarks.matches(&name))
         };
         reconcile::look(self.pushes.as_ref(), name.as_str(), &here, looked_for).await
+    }
+}
+
+/// Removes what killed gits have left in the way of others.
+async fn unlock(name: &RepoName, repo: &RepoDir) {
+    let folder = repo.clone();
+    let removing =
+        tokio::task::spawn_blocking(move || locks::remove_abandoned(&folder, clock::wall().into()));
+    match removing.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        Ok(removed) => {
+            for lock in removed {
+                tracing::warn!(repo = %name, lock = %lock.display(), "a lock that a killed git had left was removed");
+            }
+        }
+        Err(error) => tracing::warn!(repo = %name, %error, "locks could not be looked for"),
     }
 }
 

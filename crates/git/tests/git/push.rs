@@ -1,9 +1,12 @@
 //! What git says about pushes, and that nothing but what was asked for happens.
 
+use std::path::Path;
+
+use rustix::process::{Pid, Signal};
 use stargate_git::{End, Error, Flag, Git, Lease, Push, Update};
 use stargate_testkit::git::executable;
 
-use crate::fixture::{PATIENCE, World, gits, name};
+use crate::fixture::{PATIENCE, World, eventually, gits, name};
 
 fn flags(answer: &stargate_git::PushAnswer) -> Vec<(Flag, Option<&str>)> {
     answer.lines.iter().map(|line| (line.flag, line.reason.as_deref())).collect()
@@ -161,4 +164,42 @@ async fn a_push_that_would_delete_or_move_nothing_is_refused_here() {
         let push = Push { repo: &w.repo, remote: &w.remote, updates, leases: &[], timeout: PATIENCE };
         assert!(matches!(w.git.push(&push).await, Err(Error::Invalid { .. })));
     }
+}
+
+/// The remote's git is a child of the push; killed like it, it would leave its lock and refuse every push to come.
+#[tokio::test]
+async fn a_killed_push_leaves_no_lock_in_a_remote_that_is_a_folder() {
+    for git in gits() {
+        let w = World::new(&git).await;
+        let (locked, remote) = (w.repo.path().join("locked"), w.remote_dir.path());
+        let hold =
+            format!("test $1 = prepared || exit 0; touch {}; while :; do sleep 0.01; done", locked.display());
+        w.remote_hook("reference-transaction", &hold);
+        let a = w.commit(None, "a");
+        let kill = async {
+            eventually("the ref is locked", || locked.exists()).await;
+            assert!(remote.join("refs/kv/main.lock").exists());
+            kill_push_in(w.repo.path());
+        };
+        let updates = [(&a, "refs/kv/main")];
+        let (answer, ()) = tokio::join!(w.push(&updates), kill);
+        assert_eq!(answer.end, End::Killed(9));
+        assert!(!remote.join("refs/kv/main.lock").exists(), "the lock was left");
+        w.remote_hook("reference-transaction", "exit 0");
+        assert_eq!(flags(&w.push(&updates).await), [(Flag::New, None)]);
+    }
+}
+
+/// Kills the first process of the push, and nothing that it has started.
+fn kill_push_in(folder: &Path) {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let push = processes.filter(|process| {
+        let words = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        let there = std::fs::read_link(process.path().join("cwd")).ok();
+        words.contains("\0push\0") && there.as_deref() == Some(folder)
+    });
+    let ids: Vec<i32> =
+        push.filter_map(|process| process.file_name().to_str().and_then(|id| id.parse().ok())).collect();
+    let [id] = ids[..] else { panic!("not one push: {ids:?}") };
+    rustix::process::kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
 }

@@ -1,5 +1,8 @@
 //! Pushes whose hook could not record them are recorded by the leader (INV-1).
 
+use std::fs::File;
+use std::time::{Duration, Instant, SystemTime};
+
 use crate::site::{OFTEN, Site, events, exists, hold, replace, restore};
 use crate::{json, leader};
 
@@ -67,6 +70,34 @@ async fn a_hook_that_is_later_than_the_leader_records_nothing_twice() {
     client.commit("second");
     client.must(&["push", "-q", "origin", "HEAD:main"]);
     assert_eq!(site.recorded(2).await[0], found[0]);
+}
+
+/// What a receive-pack leaves that is killed in the moment in which it moves a ref, and what a power cut leaves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_killed_git_has_left_is_removed() {
+    let site = Site::open(OFTEN).await;
+    let client = &site.client;
+    client.commit("first");
+    client.must(&["push", "-q", "origin", "HEAD:main"]);
+    let repo = site.program.home().join("repos/r.git");
+    let (left, fresh) = (repo.join("refs/heads/main.lock"), repo.join("refs/heads/other.lock"));
+    let an_hour = Duration::from_secs(3600);
+    for (lock, ahead) in [(&left, false), (&fresh, true)] {
+        let now = SystemTime::from(stargate_base::clock::wall());
+        let at = if ahead { now + an_hour } else { now - an_hour };
+        File::create(lock).unwrap().set_modified(at).unwrap();
+    }
+    let begin = Instant::now();
+    let pushed = loop {
+        client.commit("second");
+        let output = client.git(&["push", "-q", "origin", "HEAD:main"]);
+        if output.status.success() || begin.elapsed() > Duration::from_secs(60) {
+            break output;
+        }
+    };
+    assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+    assert!(!left.exists() && fresh.exists(), "only what is old was left by the dead");
+    assert!(site.node.log().contains("refs/heads/main.lock"), "nobody was told:\n{}", site.node.log());
 }
 
 /// The push after it is recorded before the leader looks, so that the ref is where the store believes it to be.
