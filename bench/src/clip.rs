@@ -20,7 +20,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::noop;
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 
 /// The recording is so long, in seconds, with a key frame every ten.
 const SOURCE_SECONDS: u32 = 90;
@@ -30,7 +30,7 @@ pub(crate) async fn run(ffmpeg: &str, ffprobe: &str, repeats: usize) -> Result<(
     let source = folder.path().join("source.mp4");
     make_source(ffmpeg, &source).await?;
     let programs = Programs { ffmpeg: ffmpeg.into(), ffprobe: ffprobe.into() };
-    println!("clip beside the bare ffmpeg run of the same cut, alternating, median of {repeats}");
+    heading(&format!("clip, beside the bare ffmpeg run of the same cut, alternating, median of {repeats}"));
     // Between key frames it has to be encoded, from one to another it is copied.
     compare(folder.path(), &programs, &source, Cut { name: "encode", start: 12.34, end: 42.34 }, repeats)
         .await?;

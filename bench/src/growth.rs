@@ -7,7 +7,7 @@ use stargate_queue::store::{ClaimRequest, JobFilter, KindSlots, Outcome, Settlem
 use stargate_queue::{SharedStore, State, WorkerId};
 
 use crate::noop;
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 
 const SMALL: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(3600);
@@ -23,7 +23,7 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
         costs.push((limit, claim_cost(&store, worker, limit).await?));
     }
     noop::insert(&store, jobs - SMALL).await?;
-    println!("{}: a claim with {SMALL} and with {jobs} queued jobs", store.facts().name);
+    heading(&format!("{}: a claim with {SMALL} and with {jobs} queued jobs", store.facts().name));
     for (limit, small) in costs {
         let large = claim_cost(&store, worker, limit).await?;
         line(&format!("claim of {limit}, {SMALL} queued"), small, "ms", &Goal::None);
@@ -34,7 +34,7 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
     noop::drain(&store, jobs)
         .await
         .map(|rate| line("drain of the large backlog", rate, "jobs/s", &Goal::None))?;
-    println!("listings with {jobs} finished jobs");
+    heading(&format!("{}: listings with {jobs} finished jobs", store.facts().name));
     listings(&store).await
 }
 

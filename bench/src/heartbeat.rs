@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use stargate_queue::store::{CLAIM_MAX, ClaimRequest, KindSlots, WorkerSpec};
 use stargate_queue::{SharedStore, WorkerId};
 
-use crate::report::{Goal, line, percentile};
+use crate::report::{Goal, heading, line, percentile};
 use crate::{noop, throughput};
 
 /// Longer than the run, so that nothing runs out meanwhile.
@@ -17,13 +17,13 @@ const GAP: Duration = Duration::from_millis(5);
 pub(crate) async fn run(url: &str, jobs: usize, beats: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let store = noop::open(&format!("sqlite:{}", folder.path().join("bench.db").display())).await?;
-    println!("SQLite, {jobs} jobs in flight, {beats} beats");
+    heading(&format!("SQLite, {jobs} jobs in flight, {beats} beats"));
     measure(&store, jobs, beats).await?;
 
     let url = throughput::fresh_database(url).await?;
     let client = crate::raw::connect(&url).await?;
     let store = noop::open(&url).await?;
-    println!("Postgres, {jobs} jobs in flight, {beats} beats");
+    heading(&format!("Postgres, {jobs} jobs in flight, {beats} beats"));
     let worker = measure(&store, jobs, beats).await?;
     // A session tells what it did up to ten seconds late.
     tokio::time::sleep(Duration::from_secs(12)).await;

@@ -6,15 +6,20 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should stop where it is")]
 
+mod all;
+mod chart;
 mod clip;
 mod directive;
 mod git;
 mod growth;
 mod heartbeat;
 mod latency;
+mod leader;
 mod noop;
+mod page;
 mod raw;
 mod report;
+mod results;
 mod scale;
 mod temporal;
 mod throughput;
@@ -31,6 +36,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Everything, one part after the other, compared with the stored run.
+    All(all::Options),
     /// Throughput, cost and latency on Postgres, beside the smallest possible client.
     Postgres {
         /// A database that may be filled and emptied.
@@ -94,6 +101,8 @@ enum Command {
         #[arg(long, default_value_t = 9)]
         repeats: usize,
     },
+    /// How long nobody leads when the leader is killed or ends.
+    Leader(leader::Options),
     /// Gateway, hooks and mirror of the real binary, beside git http-backend and git push.
     Git(git::Options),
     /// A directive that loads rows into Postgres, beside dlt and a Singer target.
@@ -108,6 +117,8 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Arguments::parse().command {
+        Command::All(options) => all::run(&options),
+        Command::Leader(options) => leader::run(&options).await,
         Command::Postgres { url, jobs, repeats } => throughput::postgres(&url, jobs, repeats).await,
         Command::Sqlite { jobs, repeats } => throughput::sqlite(jobs, repeats).await,
         Command::Growth { store, jobs } => growth::run(&store, jobs).await,

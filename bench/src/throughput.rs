@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 use crate::{latency, noop, raw};
 
 /// What the database has done so far.
@@ -52,7 +52,7 @@ pub(crate) async fn postgres(url: &str, jobs: usize, repeats: usize) -> Result<(
     }
     let (raw_insert, raw_drain) = (median(raw_insert), median(raw_drain));
     let (insert, drain) = (median(insert), median(drain));
-    println!("Postgres, {jobs} no-op jobs, default settings, median of {repeats}");
+    heading(&format!("Postgres, {jobs} no-op jobs, default settings, median of {repeats}"));
     line("raw client: insert, 1000 a call", raw_insert, "jobs/s", &Goal::None);
     line("raw client: drain", raw_drain, "jobs/s", &Goal::None);
     line("insert, 1000 a call", insert, "jobs/s", &Goal::None);
@@ -99,7 +99,7 @@ pub(crate) async fn sqlite(jobs: usize, repeats: usize) -> Result<()> {
         insert.push(noop::insert(&store, jobs).await?);
         drain.push(noop::drain(&store, jobs).await?);
     }
-    println!("SQLite, synchronous=FULL, {jobs} no-op jobs, default settings, median of {repeats}");
+    heading(&format!("SQLite, synchronous=FULL, {jobs} no-op jobs, default settings, median of {repeats}"));
     line("insert, 1000 a call", median(insert), "jobs/s", &Goal::AtLeast(80_000.0));
     line("drain, end to end", median(drain), "jobs/s", &Goal::AtLeast(50_000.0));
     let folder = tempfile::tempdir()?;

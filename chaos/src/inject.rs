@@ -1,6 +1,6 @@
 //! Bringing a fault about, and taking it back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,12 @@ async fn postgres(servers: &Servers, fault: &Fault) -> Result<bool> {
             tokio::time::sleep(fault.hold).await;
             cluster.thaw(&stopped);
         }
+        "postgres:disk" => {
+            let ballast = Ballast::fill(servers.disk.path())?;
+            tokio::time::sleep(fault.hold).await;
+            drop(ballast);
+            block_in_place(|| cluster.revive());
+        }
         "postgres:drop" => {
             let (client, connection) = tokio_postgres::connect(&cluster.url(), NoTls).await?;
             let mut tasks = JoinSet::new();
@@ -214,20 +220,40 @@ fn sqlite(path: &Path, fault: &Fault) -> Result<bool> {
     })
 }
 
+/// All the room there is on a disk, until it is dropped.
+struct Ballast(PathBuf);
+
+impl Ballast {
+    fn fill(disk: &Path) -> Result<Self> {
+        let ballast = Self(disk.join("ballast"));
+        let file = std::fs::File::create(&ballast.0).context("the ballast")?;
+        block_in_place(|| {
+            for block in [1 << 20, 512] {
+                let zeros = vec![0; block];
+                while std::io::Write::write_all(&mut &file, &zeros).is_ok() {}
+            }
+        });
+        Ok(ballast)
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
     match fault.name {
         "disk:full" => {
-            let ballast = site.home.join("ballast");
-            let file = std::fs::File::create(&ballast).context("the ballast")?;
-            block_in_place(|| {
-                let zeros = vec![0; 1 << 20];
-                while std::io::Write::write_all(&mut &file, &zeros).is_ok() {}
-                let mut last = [0; 512];
-                last.fill(1);
-                while std::io::Write::write_all(&mut &file, &last).is_ok() {}
-            });
+            let _ballast = Ballast::fill(&site.home)?;
             tokio::time::sleep(fault.hold).await;
-            std::fs::remove_file(&ballast).context("the ballast")?;
+        }
+        "clock:ahead" | "clock:back" => {
+            let Some(clock) = &site.clock else { return Ok(false) };
+            clock.step(if fault.name == "clock:ahead" { "+3600" } else { "-3600" })?;
+            tokio::time::sleep(fault.hold).await;
+            clock.step("+0")?;
         }
         "remote:away" => {
             let [here, away] = ["remote.git", "remote.away"].map(|name| site.outside(name));

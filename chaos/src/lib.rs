@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "a command-line program talks to people on stdout")]
 
 mod check;
+mod clock;
 mod crew;
 mod evidence;
 mod inject;

@@ -48,6 +48,9 @@ struct SoakArgs {
     /// Hold a transaction open for the whole run
     #[arg(long)]
     pinned: bool,
+    /// Jobs a second [default: as many as are done]
+    #[arg(long)]
+    rate: Option<u32>,
     /// The program under test [default: the one beside this one]
     #[arg(long)]
     stargate: Option<PathBuf>,
@@ -91,9 +94,10 @@ fn main() -> Result<ExitCode> {
             println!("{}", report.text());
             report.is_well()
         }
-        Subject::Soak(SoakArgs { minutes, postgres, pinned, stargate }) => {
+        Subject::Soak(SoakArgs { minutes, postgres, pinned, rate, stargate }) => {
             let time = Duration::from_secs_f64(minutes * 60.0);
-            runtime.block_on(soak(&Soak { binary: stargate.unwrap_or(beside), time, postgres, pinned }))?
+            let binary = stargate.unwrap_or(beside);
+            runtime.block_on(soak(&Soak { binary, time, postgres, pinned, rate }))?
         }
         Subject::Rivals(RivalsArgs { folder, stargate }) => {
             let folder = std::path::absolute(folder)?;

@@ -19,8 +19,6 @@ use crate::watch::Watch;
 /// How long everything may take to be done once nothing is in the way. Backoffs, leases and the waits of breakers are in it.
 const HEALING: Duration = Duration::from_secs(150);
 const TELL_EVERY: Duration = Duration::from_secs(15);
-/// More than a push to the remote is given.
-const LOCK_AGE: Duration = Duration::from_secs(8);
 /// How long processes may take to end.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -106,7 +104,7 @@ async fn strike(options: &Options, site: &Arc<Site>, begin: Instant) -> Result<V
     let count = Arc::new(AtomicU64::new(0));
     let mut lanes = JoinSet::new();
     for lane in [Lane::Processes, Lane::Surroundings] {
-        let mut plan = Plan::new(options.seed, lane, site.kind, &options.only, site.has_disk);
+        let mut plan = Plan::new(options.seed, lane, site.kind, &options.only, |name| site.can(name));
         let (site, struck, count) = (Arc::clone(site), Arc::clone(&struck), Arc::clone(&count));
         let (time, most) = (options.time, options.faults.unwrap_or(u64::MAX));
         lanes.spawn(async move {
@@ -142,20 +140,16 @@ async fn heal(site: &Arc<Site>) -> Result<Vec<Violation>> {
         servers.s3.lock().await.answers().await?;
     }
     site.ready().await?;
-    let locks = locks(&site.home.join("repos/r.git"));
-    if !locks.is_empty() {
-        println!("--- {:?}: killed gits left locks in the repository: {locks:?}", site.kind);
-    }
     let begin = Instant::now();
     let mut open;
     let mut told = Duration::ZERO;
     loop {
         open = check::unfinished(&site.reader()).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
         open.extend(unmirrored(site));
+        open.extend(locked(site));
         if open.is_empty() {
             break;
         }
-        tidy_remote(site);
         if begin.elapsed() > HEALING {
             break;
         }
@@ -182,16 +176,10 @@ async fn heal(site: &Arc<Site>) -> Result<Vec<Violation>> {
     Ok(found)
 }
 
-/// The remote is a folder, so its own git is a child of the push that we kill, and leaves its locks behind; git asks for
-/// somebody to remove them. This is what the remote's operator does, once they are older than any push.
-fn tidy_remote(site: &Site) {
-    for lock in locks(&site.outside("remote.git")) {
-        let age =
-            std::fs::metadata(&lock).and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
-        if age.is_some_and(|age| age > LOCK_AGE) && std::fs::remove_file(&lock).is_ok() {
-            println!("--- {:?}: the remote's operator removes {}", site.kind, lock.display());
-        }
-    }
+/// Locks that killed gits have left, here or in the remote: nobody could push past them.
+fn locked(site: &Site) -> Vec<String> {
+    let both = [site.home.join("repos/r.git"), site.outside("remote.git")];
+    both.iter().flat_map(|repo| locks(repo)).map(|lock| format!("{} is left", lock.display())).collect()
 }
 
 fn locks(folder: &Path) -> Vec<PathBuf> {

@@ -1,21 +1,64 @@
 //! What a site needs beside our own processes, each behind a proxy that fails as networks do.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Mutex;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use stargate_testkit::cluster::Cluster;
 use stargate_testkit::proxy::Proxy;
 use stargate_testkit::redis::Redis;
 use stargate_testkit::temporal::{Namespace, Server};
+use tempfile::TempDir;
 
 use crate::s3::S3;
 use crate::secrets::Secrets;
+use crate::site::run;
+
+/// Room for a cluster and its log, little enough to be filled quickly.
+const DATABASE_MIB: u32 = 400;
+
+/// A folder for the database, on a small disk of its own where one can be mounted.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    folder: TempDir,
+    is_mounted: bool,
+}
+
+impl Disk {
+    fn new(is_mounted: bool) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("stargate-chaos-").tempdir().context("a folder")?;
+        // The server runs as another user.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+        if is_mounted {
+            let size = format!("size={DATABASE_MIB}m,mode=755");
+            run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &folder.path().display().to_string()])?;
+        }
+        Ok(Self { folder, is_mounted })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            // Left to the end of the namespace if somebody is still there.
+            let _ = run("umount", &["-l", &self.path().display().to_string()]);
+        }
+    }
+}
 
 /// The database, the lock and the bucket.
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// The store.
     pub(crate) postgres: Cluster,
+    /// What it writes to. After it: the first to be dropped is the first.
+    pub(crate) disk: Disk,
     /// The way to it.
     pub(crate) postgres_proxy: Proxy,
     /// The lock.
@@ -30,9 +73,10 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Starts all of them.
-    pub(crate) async fn start(secrets: &Secrets) -> Result<Self> {
+    pub(crate) async fn start(secrets: &Secrets, has_disk: bool) -> Result<Self> {
         let s3 = S3::start(&secrets.s3).await?;
-        let postgres = tokio::task::block_in_place(Cluster::start);
+        let disk = Disk::new(has_disk)?;
+        let postgres = tokio::task::block_in_place(|| Cluster::start_in(disk.path()));
         let redis = tokio::task::block_in_place(|| Redis::with(&["--requirepass", &secrets.redis]));
         let address = postgres.url().replace("postgres://postgres@", "").replace("/postgres", "");
         Ok(Self {
@@ -40,6 +84,7 @@ impl Servers {
             redis_proxy: Proxy::start(&redis.address()).await,
             s3_proxy: Proxy::start(&s3.address()).await,
             postgres,
+            disk,
             redis: Mutex::new(redis),
             s3: tokio::sync::Mutex::new(s3),
         })

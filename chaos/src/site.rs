@@ -10,6 +10,7 @@ use serde_json::Value;
 use stargate_testkit::process::{Program, get};
 use stargate_testkit::source_server::SourceServer;
 
+use crate::clock::Clock;
 use crate::crew::{Crew, Node};
 use crate::evidence::Reader;
 use crate::ledger::Ledger;
@@ -47,8 +48,10 @@ pub(crate) struct Site {
     pub(crate) program: Program,
     /// Where the product keeps its files.
     pub(crate) home: PathBuf,
-    /// Whether that is a small disk of its own.
-    pub(crate) has_disk: bool,
+    /// Whether that, and what the database writes to, are small disks of their own.
+    has_disk: bool,
+    /// What our processes take for the time, where it can be stepped.
+    pub(crate) clock: Option<Clock>,
     /// Postgres and so on, where there are any.
     pub(crate) servers: Option<Servers>,
     /// Temporal, where there is one.
@@ -74,14 +77,18 @@ impl Site {
             let size = format!("size={DISK_MIB}m");
             run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &home.display().to_string()])?;
         }
-        let servers = if kind == Kind::Sqlite { None } else { Some(Servers::start(&secrets).await?) };
+        let servers =
+            if kind == Kind::Sqlite { None } else { Some(Servers::start(&secrets, has_disk).await?) };
         let workflows = if kind == Kind::Temporal { Some(Workflows::start().await) } else { None };
+        let clock = Clock::find(program.home())?;
+        let program = clock.iter().fold(program, |program, clock| clock.given_to(program));
         let program = configured(program, &home, servers.as_ref(), workflows.as_ref(), &secrets).await;
         let source = SourceServer::start(700);
         write_files(&program, &source)?;
         let ledger = Ledger::create(&program.home().join("ledger.ndjson"))?;
         let crew = Mutex::new(Crew::new());
-        let site = Self { kind, program, home, has_disk, servers, workflows, source, secrets, ledger, crew };
+        let site =
+            Self { kind, program, home, has_disk, clock, servers, workflows, source, secrets, ledger, crew };
         site.begin().await.map(Arc::new)
     }
 
@@ -92,6 +99,15 @@ impl Site {
         self.program.answer(&["repo", "create", "r"]);
         self.secrets.token = self.program.answer(&["token", "add", "chaos", "--role", "admin"]);
         Ok(self)
+    }
+
+    /// Whether a fault can be brought about on this machine.
+    pub(crate) fn can(&self, fault: &str) -> bool {
+        match fault.split(':').next_back() {
+            Some("full" | "disk") if fault != "postgres:full" => self.has_disk,
+            Some("ahead" | "back") => self.clock.is_some(),
+            _ => true,
+        }
     }
 
     /// Our processes.

@@ -1,7 +1,7 @@
 //! What was measured, and how one compares with the other.
 
 use super::{Loader, Pair, Round, Took};
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median, note};
 
 /// One round of a loader, as it is told while the others go on.
 pub(super) fn seconds(pair: &Pair) -> String {
@@ -12,7 +12,7 @@ pub(super) fn seconds(pair: &Pair) -> String {
 
 /// Rates and ratios, medians of the rounds.
 pub(super) fn print(rounds: &[Round], rows: u64) {
-    println!("rows a second, whole program | load alone; seconds of the program on the processor");
+    heading("rows a second, whole program | load alone; seconds of the program on the processor");
     for (loader, _) in rounds.first().into_iter().flatten() {
         for (what, of) in [("first", first as fn(&Pair) -> Took), ("again", again)] {
             let took: Vec<Took> = pairs(rounds, *loader).map(|pair| of(&pair)).collect();
@@ -20,10 +20,11 @@ pub(super) fn print(rounds: &[Round], rows: u64) {
                 |of: fn(&Took) -> f64| median(took.iter().map(|took| rows as f64 / of(took)).collect());
             let cpu = median(took.iter().map(|took| took.cpu).collect());
             let (whole, load) = (rate(|took| took.whole), rate(|took| took.load));
+            note(&format!("{}, {what}", loader.name()), whole, "rows/s", Goal::None);
             println!("{:<22} {what} {whole:>12.0} | {load:>8.0}; {cpu:>6.2}", loader.name());
         }
     }
-    println!("stargate / others, each round apart, whole programs");
+    heading("stargate / others, each round apart, whole programs");
     let goals = [
         ("first load / dlt, defaults", Loader::Dlt, first as fn(&Pair) -> Took, 10.0),
         ("first load / dlt, Arrow", Loader::DltArrow, first, 3.0),

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use super::client::Client;
 use super::gateway::{BRANCH, fill, working_copy};
 use super::node::Home;
-use crate::report::{Goal, line, percentile};
+use crate::report::{Goal, heading, line, percentile};
 use crate::scale::peak_memory;
 
 const CLONES: usize = 50;
@@ -31,7 +31,9 @@ pub(crate) async fn run(client: &Client, stargate: &Path, mib: u64) -> Result<()
     let took = began.elapsed().as_secs_f64();
     let memory = peak_memory(&node.id()?.to_string())?;
     node.stop().await?;
-    println!("crowd: {CLONES} clones of {mib} MiB and {PUSHERS} pushers with {PUSHES} pushes each, at once");
+    heading(&format!(
+        "crowd: {CLONES} clones of {mib} MiB and {PUSHERS} pushers with {PUSHES} pushes each, at once"
+    ));
     let (mut cloned, failed_clones) = apart(clones);
     let (pushed, failed_pushers) = apart(pushes);
     let mut pushed: Vec<f64> = pushed.into_iter().flatten().collect();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::node::Home;
 use super::{MIRRORED, WATERMARK, in_turn};
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 
 const REMOTE: &str = "github-origin";
 
@@ -43,9 +43,9 @@ pub(crate) async fn run(client: &Client, stargate: &Path, sizes: &Sizes, repeats
         coalesced.push(bench.coalesced(round, sizes.backlog).await?);
     }
     let Sizes { entries, backlog } = sizes;
-    println!(
+    heading(&format!(
         "mirror: {entries} entries one by one and {backlog} coalesced, alternating, median of {repeats}"
-    );
+    ));
     let of = |what: fn(&Took) -> f64| median(rounds.iter().map(what).collect());
     line("git push in a loop", of(|took| took.bare), "ms/entry", &Goal::None);
     line("git push in a loop, with watermark", of(|took| took.bare_both), "ms/entry", &Goal::None);

@@ -12,7 +12,7 @@ use super::backend::Backend;
 use super::client::Client;
 use super::in_turn;
 use super::node::Home;
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 use crate::scale::peak_memory;
 
 /// More than git unpacks into single files (`receive.unpackLimit`), so that the server keeps the pack.
@@ -42,9 +42,9 @@ pub(crate) async fn run(
     for round in 0..=repeats {
         clones.add(round, bench.clone(round).await?);
     }
-    println!(
-        "gateway beside git http-backend behind a CGI server, {mib} MiB, alternating, median of {repeats}"
-    );
+    heading(&format!(
+        "gateway, beside git http-backend behind a CGI server, {mib} MiB, alternating, median of {repeats}"
+    ));
     pushes.report("push", mib);
     clones.report("clone", mib);
     let memory = peak_memory(&node.id()?.to_string())?;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::client::Client;
 use super::node::Home;
 use super::{MIRRORED, in_turn};
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 use crate::throughput::fresh_database;
 
 const WARM_UP: usize = 3;
@@ -55,9 +55,9 @@ async fn on(client: &Client, home: &Home, store: &str, pushes: usize) -> Result<
         }
     }
     node.stop().await?;
-    println!(
-        "hooks, {store}: a push of an empty commit with and without them, alternating, median of {pushes}"
-    );
+    heading(&format!(
+        "hooks on {store}: a push of an empty commit with and without them, alternating, median of {pushes}"
+    ));
     let of = |place: usize| median(rounds.iter().map(|took| took[place]).collect());
     let added = |place: usize| median(rounds.iter().map(|took| took[place] - took[0]).collect());
     line("push without hooks", of(0), "ms", &Goal::None);

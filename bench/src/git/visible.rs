@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::MIRRORED;
 use super::client::Client;
 use super::node::Home;
-use crate::report::{Goal, line, percentile};
+use crate::report::{Goal, heading, line, percentile};
 
 const WARM_UP: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ pub(crate) async fn run(client: &Client, stargate: &Path, pushes: usize) -> Resu
         }
     }
     node.stop().await?;
-    println!("mirror: until a push is visible there, {pushes} pushes of an empty commit");
+    heading(&format!("visible on the mirror: {pushes} pushes of an empty commit"));
     line("accepted to visible, p50", percentile(&mut accepted, 50), "ms", &Goal::None);
     line("accepted to visible, p95", percentile(&mut accepted, 95), "ms", &Goal::AtMost(1000.0));
     line("accepted to visible, longest", percentile(&mut accepted, 100), "ms", &Goal::None);

@@ -1,26 +1,27 @@
 //! What was measured, and how one compares with the other.
 
 use super::{Round, Subject};
-use crate::report::{Goal, line, median};
+use crate::report::{Goal, heading, line, median};
 
 /// What the engine must reach of the bare loop.
 const GOAL: f64 = 0.5;
 
 /// Rates and ratios, medians of the rounds.
 pub(super) fn print(rounds: &[Round], subjects: &[Subject], pages: u32) {
+    heading(&format!("directive of {pages} pages"));
     let pages = f64::from(pages);
     for subject in subjects {
         let rate = median(rounds.iter().filter_map(|round| Some(pages / of(round, *subject)?)).collect());
         line(subject.name(), rate, "pages/s", &Goal::None);
     }
-    println!("more than embedded, for a page");
+    heading("more than embedded, for a page");
     for subject in subjects.iter().filter(|subject| **subject != Subject::Embedded) {
         let more = both(rounds, *subject, Subject::Embedded, |one, other| (one - other) / pages * 1000.0);
         if let Some(more) = more {
             line(subject.name(), more, "ms", &Goal::None);
         }
     }
-    println!("ratios of the rates, each round apart");
+    heading("ratios of the rates, each round apart");
     let ratios = [
         ("a page an activity / bare loop", Subject::OnePage, Subject::Bare, Goal::AtLeast(GOAL)),
         ("a page an activity / bare, two queues", Subject::OnePage, Subject::BareTwoQueues, Goal::None),

@@ -69,7 +69,7 @@ async fn every_invariant_holds_under_faults_on_postgres() {
 async fn nothing_grows_under_a_steady_load_with_a_transaction_held_open() {
     for postgres in [false, true] {
         let binary = env!("CARGO_BIN_EXE_stargate").into();
-        let options = Soak { binary, time: Duration::from_secs(20), postgres, pinned: true };
+        let options = Soak { binary, time: Duration::from_secs(20), postgres, pinned: true, rate: None };
         assert!(soak(&options).await.unwrap(), "something grows: the figures are above");
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! Everything else shares the cluster that `cargo xtask test` starts; see [`crate::postgres`].
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use crate::process::free_port;
+
+/// How long a server may take to recover.
+const REVIVAL: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A private cluster; stopped and removed when dropped.
 #[derive(Debug)]
@@ -16,14 +22,27 @@ pub struct Cluster {
     programs: PathBuf,
     folder: TempDir,
     port: u16,
+    /// Whether it has to get by with little room.
+    is_small: bool,
 }
 
 impl Cluster {
     /// Makes and starts a cluster with the settings of a production server: fsync and synchronous commit on.
     pub fn start() -> Self {
-        let folder =
-            tempfile::Builder::new().prefix("stargate-pg-").tempdir().expect("a folder for the cluster");
-        let cluster = Self { programs: programs(), folder, port: free_port() };
+        Self::make(&std::env::temp_dir(), false)
+    }
+
+    /// The same on a small disk, which the user of the server can reach.
+    pub fn start_in(disk: &Path) -> Self {
+        Self::make(disk, true)
+    }
+
+    fn make(parent: &Path, is_small: bool) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("stargate-pg-")
+            .tempdir_in(parent)
+            .expect("a folder for the cluster");
+        let cluster = Self { programs: programs(), folder, port: free_port(), is_small };
         if is_root() {
             cluster.run_as_is("chown", &["postgres", cluster.path()]);
         }
@@ -48,12 +67,33 @@ impl Cluster {
     /// Starts the server again.
     pub fn up(&self) {
         let options = format!(
-            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={} -c max_connections=100",
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={} -c max_connections=100{}",
             self.port,
-            self.path()
+            self.path(),
+            if self.is_small { " -c max_wal_size=96MB" } else { "" }
         );
         let log = format!("{}/server.log", self.path());
         self.run("pg_ctl", &["-D", &self.data(), "-w", "-t", "60", "-l", &log, "-o", &options, "start"]);
+    }
+
+    /// Waits until the server takes connections; starts it if it has ended by itself, as it does when its disk is full.
+    pub fn revive(&self) {
+        let deadline = Instant::now() + REVIVAL;
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() || !self.answers() {
+            assert!(Instant::now() < deadline, "the server does not come back");
+            if self.server().is_none_or(|server| test_kill_process(server).is_err()) {
+                self.up();
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn answers(&self) -> bool {
+        let program = self.programs.join("pg_isready");
+        #[expect(clippy::disallowed_methods, reason = "asks the server of a test")]
+        let asked =
+            Command::new(program).args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status();
+        asked.is_ok_and(|status| status.success())
     }
 
     /// Stops the server and all its sessions where they stand; gives what [`Cluster::thaw`] needs.
@@ -72,6 +112,11 @@ impl Cluster {
     /// Goes on after [`Cluster::freeze`].
     pub fn thaw(&self, stopped: &[Pid]) {
         send(stopped, Signal::CONT);
+    }
+
+    /// The number of the server's process, if it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.server()?.as_raw_nonzero().get().try_into().ok()
     }
 
     /// The process of the server, if it runs.

@@ -79,6 +79,10 @@ fn missing() -> Vec<&'static str> {
     if process::find("strace").is_none() {
         missing.push("strace");
     }
+    // The run of faults steps the clock of processes.
+    if !faketime_is_there() {
+        missing.push("libfaketime");
+    }
     // Tests of git over ssh start a server of their own.
     if !Path::new(SSHD).is_file() {
         missing.push("openssh-server");
@@ -111,6 +115,12 @@ fn missing() -> Vec<&'static str> {
         missing.push("npm");
     }
     missing
+}
+
+/// Whether the library that `chaos` looks for is there, under the name of whatever architecture.
+fn faketime_is_there() -> bool {
+    let architectures = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    architectures.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1")).any(|path| path.exists())
 }
 
 fn newest(versions: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {

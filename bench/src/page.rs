@@ -1,0 +1,219 @@
+//! The results for people: the targets in one table, what has changed, and `docs/benchmarks.md` with its charts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::chart::{self, Bar, thousands};
+use crate::report::Figure;
+use crate::results::{Change, Results};
+
+const PAGE: &str = "docs/benchmarks.md";
+const CHARTS: &str = "docs/benchmarks";
+/// What cannot be told from figures: why a goal is missed, and who is faster.
+const NOTES: &str = "bench/notes.md";
+
+const INTRODUCTION: &str = "\
+# Benchmarks
+
+What was measured in one run of everything on one machine. Written by `cargo xtask bench all --store`; what is measured and how is
+told in [bench/README.md](../bench/README.md). Absolute figures belong to the machine; the ratios stand beside a peer or the raw limit
+of the same run.
+";
+
+const AGAIN: &str = "\
+## How to run it again
+
+```console
+$ cargo xtask bench all              # everything, with private servers; compares with the stored run
+$ cargo xtask bench all --quick      # a tenth of it, to see that it runs
+$ cargo xtask bench postgres         # one part
+```
+
+Let nothing else run meanwhile. `--store` keeps the results in the project and writes this page.
+";
+
+/// Writes the page and its charts.
+pub(crate) fn write(results: &Results, before: Option<&Results>, project: &Path) -> Result<()> {
+    let notes = std::fs::read_to_string(project.join(NOTES)).context(NOTES)?;
+    let folder = project.join(CHARTS);
+    std::fs::create_dir_all(&folder).context(CHARTS)?;
+    for chart in charts(results) {
+        std::fs::write(folder.join(&chart.file), &chart.svg).with_context(|| chart.file.clone())?;
+    }
+    std::fs::write(project.join(PAGE), page(results, before, &notes)).context(PAGE)
+}
+
+/// The whole page.
+pub(crate) fn page(results: &Results, before: Option<&Results>, notes: &str) -> String {
+    let mut page = format!("{INTRODUCTION}\n{}\n## Targets\n\n{}", facts(results), table_of_targets(results));
+    let _ = write!(page, "\n{notes}\n## Charts\n\n");
+    for chart in charts(results) {
+        let _ = writeln!(page, "![{}](benchmarks/{})\n", chart.title, chart.file);
+    }
+    page.push_str("## All figures\n");
+    for part in &results.parts {
+        let _ = write!(page, "\n### {}\n\n", part.name);
+        if let Some(failure) = &part.failure {
+            let _ = writeln!(page, "**Not complete: {failure}.**\n");
+        }
+        page.push_str("| | | figure | unit |\n| --- | --- | ---: | --- |\n");
+        for Figure { group, what, value, unit, .. } in &part.figures {
+            let _ = writeln!(page, "| {group} | {what} | {} | {unit} |", thousands(*value));
+        }
+    }
+    let _ = write!(page, "\n## Since the run before\n\n");
+    match before {
+        Some(before) => page.push_str(&table_of_changes(&results.changes_since(before), before)),
+        None => page.push_str("This is the first that is stored.\n"),
+    }
+    let _ = write!(page, "\n{AGAIN}");
+    page
+}
+
+fn facts(results: &Results) -> String {
+    let facts = &results.facts;
+    let minutes = results.parts.iter().map(|part| part.seconds).sum::<f64>() / 60.0;
+    format!(
+        "| | |\n| --- | --- |\n| run on | {}, commit {} |\n| processor | {}, {} cores |\n| memory | {} MiB |\n| kernel | {} |\n\
+         | git | {} |\n| time | {minutes:.0} minutes |\n| load average before, after | {:.1}, {:.1} |\n",
+        facts.date,
+        facts.commit,
+        facts.processor,
+        facts.cores,
+        facts.memory_mib,
+        facts.kernel,
+        facts.git.trim_start_matches("git version "),
+        facts.load_before,
+        facts.load_after
+    )
+}
+
+fn table_of_targets(results: &Results) -> String {
+    let mut table = "| part | | | target | reached |\n| --- | --- | ---: | ---: | --- |\n".to_owned();
+    let (mut all, mut reached) = (0, 0);
+    for (part, figure) in results.figures() {
+        let Some(is_reached) = figure.goal.is_reached_by(figure.value) else { continue };
+        all += 1;
+        reached += u32::from(is_reached);
+        let _ = writeln!(
+            table,
+            "| {part} | {}: {} | {} {} | {} | {} |",
+            figure.group,
+            figure.what,
+            thousands(figure.value),
+            figure.unit,
+            figure.goal.text(),
+            if is_reached { "yes" } else { "**missed**" }
+        );
+    }
+    let _ = writeln!(table, "\n{reached} of {all} reached.");
+    for part in results.parts.iter().filter_map(|part| Some((&part.name, part.failure.as_ref()?))) {
+        let _ = writeln!(table, "\n**{} is not complete: {}.**", part.0, part.1);
+    }
+    table
+}
+
+fn table_of_changes(changes: &[Change], before: &Results) -> String {
+    let facts = &before.facts;
+    if changes.is_empty() {
+        return format!(
+            "Nothing differs by more than a tenth from {}, commit {}.\n",
+            facts.date, facts.commit
+        );
+    }
+    let mut table = format!(
+        "More than a tenth away from {}, commit {}:\n\n| | before | now | |\n| --- | ---: | ---: | --- |\n",
+        facts.date, facts.commit
+    );
+    for change in changes {
+        let (before, after) = (thousands(change.before), thousands(change.after));
+        let verdict = if change.is_worse { "**worse**" } else { "better" };
+        let _ = writeln!(table, "| {} | {before} | {after} {} | {verdict} |", change.name, change.unit);
+    }
+    table
+}
+
+/// The targets, for a terminal.
+pub(crate) fn targets(results: &Results) -> String {
+    format!("\n=== targets\n{}", table_of_targets(results))
+}
+
+/// What has changed, for a terminal.
+pub(crate) fn changes(changes: &[Change], before: &Results) -> String {
+    format!("=== since the stored run\n{}", table_of_changes(changes, before))
+}
+
+struct Chart {
+    title: String,
+    file: String,
+    svg: String,
+}
+
+/// One for each group of rates that has something to compare.
+fn charts(results: &Results) -> Vec<Chart> {
+    let mut groups: BTreeMap<(&str, &str, &str), Vec<Bar>> = BTreeMap::new();
+    for (part, figure) in results.figures().filter(|(_, figure)| figure.unit.ends_with("/s")) {
+        let bar = Bar { name: figure.what.clone(), value: figure.value, is_ours: !is_other(&figure.what) };
+        groups.entry((part, &figure.group, &figure.unit)).or_default().push(bar);
+    }
+    let with_others = groups.into_iter().filter(|(_, bars)| bars.iter().any(|bar| !bar.is_ours));
+    let chart = |((part, group, unit), bars): ((&str, &str, &str), Vec<Bar>)| {
+        let title = format!("{part}: {group}");
+        let file =
+            format!("{}.svg", title.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+        Chart { svg: chart::bars(&title, unit, &bars), title, file }
+    };
+    with_others.map(chart).collect()
+}
+
+/// Peers and raw limits, by what their figures are called.
+fn is_other(what: &str) -> bool {
+    ["peer ", "raw client", "bare ", "http-backend", "dlt", "Singer", "git push"]
+        .iter()
+        .any(|name| what.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Goal;
+    use crate::results::tests::results;
+
+    #[test]
+    fn targets_changes_and_charts_are_on_the_page() {
+        let before = results(&[("drain", 100.0, "jobs/s", Goal::None)]);
+        let after = results(&[
+            ("raw client: drain", 400.0, "jobs/s", Goal::None),
+            ("drain", 50.0, "jobs/s", Goal::None),
+            ("drain / raw", 0.5, "", Goal::AtLeast(0.6)),
+            ("commits", 0.01, "", Goal::AtMost(0.05)),
+        ]);
+        let page = page(&after, Some(&before), "## Notes\n");
+        assert!(
+            page.contains("| postgres | Postgres: drain / raw | 0.5  | at least 0.6 | **missed** |"),
+            "{page}"
+        );
+        assert!(page.contains("1 of 2 reached."), "{page}");
+        assert!(page.contains("| postgres: Postgres: drain | 100 | 50 jobs/s | **worse** |"), "{page}");
+        assert!(page.contains("![postgres: Postgres](benchmarks/postgres--postgres.svg)"), "{page}");
+    }
+
+    /// Whoever changes how the page looks writes it anew, and whoever changes the page changes what writes it.
+    #[test]
+    fn the_page_is_that_of_the_stored_run() {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let Some(results) = Results::read(&project.join("bench/results/last.json")).unwrap() else { return };
+        let stored = std::fs::read_to_string(project.join(PAGE)).unwrap();
+        let notes = std::fs::read_to_string(project.join(NOTES)).unwrap();
+        let expected = page(&results, None, &notes);
+        // What has changed since the run before is not stored with it.
+        let until = |page: &str| page.split("## Since the run before").next().unwrap_or_default().to_owned();
+        assert_eq!(until(&stored), until(&expected));
+        for chart in charts(&results) {
+            assert!(project.join(CHARTS).join(&chart.file).exists(), "{}", chart.file);
+        }
+    }
+}
