@@ -68,7 +68,7 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
     while keeper.join_next().await.is_some() {}
     let deaf = stop_all(site).await;
     let seen = watch.stop().await;
-    let (looks, sightings, cursors) = (seen.looks, seen.sightings.len(), seen.cursors);
+    let (looks, sightings, cursors, answers) = (seen.looks, seen.sightings.len(), seen.cursors, seen.answers);
     let (memory, files) = (seen.memory_max >> 10, seen.files_max);
     let verdict = check::judge(site, seen).await?;
     violations.extend(verdict.violations);
@@ -76,7 +76,7 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
         .extend(deaf.into_iter().map(|name| Violation::new(7, format!("{name} did not end when asked to"))));
     println!(
         "--- {:?}: judged after {:.1} s (healed after {:.1} s); {looks} looks at nodes, {sightings} of them at a leader; \
-         {cursors} looks at the cursor; at most {memory} MiB and {files} files a process; {} requests and {} pushes not taken",
+         {cursors} looks at the cursor, {answers} answers searched; at most {memory} MiB and {files} files a process; {} requests and {} pushes not taken",
         site.kind,
         begin.elapsed().as_secs_f64(),
         healed.as_secs_f64(),

@@ -35,6 +35,8 @@ pub(crate) struct Seen {
     pub(crate) looks: u64,
     /// Looks at the cursor and the rows together.
     pub(crate) cursors: u64,
+    /// Answers of nodes that were searched for secrets.
+    pub(crate) answers: u64,
     /// When each worker was seen to have beaten, in microseconds by the store's clock.
     pub(crate) beats: HashMap<String, BTreeSet<i64>>,
     /// The most memory that one of our processes had, in KiB.
@@ -71,6 +73,7 @@ impl Watch {
         tasks.spawn(leaders(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
         tasks.spawn(cursors(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
         tasks.spawn(processes(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
+        tasks.spawn(answers(Arc::clone(site), Arc::clone(&stop), Arc::clone(&seen)));
         Self { stop, seen, tasks }
     }
 
@@ -172,6 +175,39 @@ async fn processes(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>
         let shown = site.secrets.found_in_arguments();
         lock(&seen).note(&sizes, shown);
         tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+}
+
+/// What an administrator is shown, who may see the most.
+const SHOWN: [&str; 9] = [
+    "/metrics",
+    "/",
+    "/jobs",
+    "/api/v1/jobs?limit=50",
+    "/leadership",
+    "/mirror/r",
+    "/directives/issues",
+    "/workers",
+    "/audit",
+];
+
+/// Reads what nodes answer, whatever the trouble, for words that must not be there.
+async fn answers(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>) {
+    let Ok(client) = reqwest::Client::builder().timeout(Duration::from_secs(3)).build() else { return };
+    let mut paths = SHOWN.iter().cycle();
+    while !stop.load(Ordering::Relaxed) {
+        let (nodes, path) = (site.crew().nodes(), paths.next().copied().unwrap_or("/"));
+        for node in nodes {
+            let request =
+                client.get(format!("http://{}{path}", node.address)).bearer_auth(&site.secrets.token);
+            let Ok(answer) = request.send().await else { continue };
+            let body = answer.text().await.unwrap_or_default();
+            let shown = site.secrets.found_in(&body).into_iter().map(|what| format!("{what} at {path}"));
+            let mut seen = lock(&seen);
+            seen.answers += 1;
+            seen.violations.extend(shown.map(|what| Violation::new(8, what)));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
