@@ -19,7 +19,7 @@ use crate::error::{Problem, Result};
 use crate::input::{JsonBody, Params, duration, given, number};
 
 /// Groups that are told without being asked for.
-const GROUPS_SHOWN: u32 = 100;
+pub(crate) const GROUPS_SHOWN: u32 = 100;
 /// How far jobs are counted.
 const COUNTED_MAX: u64 = 10_000;
 /// What is shown of the past unless something else is asked for.
@@ -76,7 +76,7 @@ pub(crate) async fn requeue_group(
         ..JobFilter::default()
     };
     filter.check()?;
-    let matched = actor.store().jobs_count(filter.clone(), COUNTED_MAX).await?;
+    let matched = actor.store().jobs_count(filter.clone(), COUNTED_MAX).await?.count;
     let found = actor.store().jobs_found(JobFilter { limit: 1, ..filter.clone() }).await?;
     let Some(newest) = found.jobs.first().map(|job| job.id) else {
         return Err(Problem::not_found("failed job of", format!("{kind} with {code}")));
