@@ -38,8 +38,6 @@ pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECTIONS_MAX: usize = 4096;
 /// How long to wait after a failed accept: the usual reason, no file handles left, does not go away at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Looks at what ended when, each a little further back, before anybody asks for it.
-const WARM_LOOKS_MAX: u32 = 200;
 /// How long open connections may take to end at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -71,38 +69,13 @@ pub async fn serve(
     let (version, instance) = (app.version.clone(), app.instance.clone());
     metrics::gauge!(INFO, "version" => version, "node" => instance).set(1.0);
     let shared = Shared::new(app, stop.clone());
-    let warm = async {
-        if scope == Scope::Full {
-            warm(&shared, &stop).await;
-        }
-    };
     let mut routes = routes(shared.clone(), scope);
     if let Some(others) = others {
         routes = routes.merge(others);
     }
     let routes = named(routes, shared.clone());
     let live = live::run(&shared, stop.clone());
-    tokio::join!(serve_routes(listener, routes, stop.clone(), HEAD_TIMEOUT), live, warm);
-}
-
-/// Asks what the first page asks, so that whoever opens it finds connections made, statements prepared, very many jobs
-/// counted and the last hour known. One after the other, because others start too. What goes wrong is told to whoever
-/// asks next.
-async fn warm(shared: &Shared, stop: &CancellationToken) {
-    let asking = async {
-        api::operate::stats(shared).await?;
-        api::failures::groups(shared, api::failures::GROUPS_SHOWN).await?;
-        for _ in 0..WARM_LOOKS_MAX {
-            let activity = api::failures::activity(shared, api::failures::ActivityParams::default()).await?;
-            if activity.buckets.iter().all(|bucket| bucket.complete) {
-                break;
-            }
-        }
-        Ok::<_, Problem>(())
-    };
-    if let Some(Err(problem)) = stop.run_until_cancelled(asking).await {
-        tracing::debug!(code = %problem.code, "the first page was not prepared");
-    }
+    tokio::join!(serve_routes(listener, routes, stop, HEAD_TIMEOUT), live);
 }
 
 fn routes(shared: Shared, scope: Scope) -> Router {

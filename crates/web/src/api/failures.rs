@@ -19,7 +19,7 @@ use crate::error::{Problem, Result};
 use crate::input::{JsonBody, Params, duration, given, number};
 
 /// Groups that are told without being asked for.
-pub(crate) const GROUPS_SHOWN: u32 = 100;
+const GROUPS_SHOWN: u32 = 100;
 /// How far jobs are counted.
 const COUNTED_MAX: u64 = 10_000;
 /// What is shown of the past unless something else is asked for.
