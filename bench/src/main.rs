@@ -1,4 +1,4 @@
-//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, of the git side,
+//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, of the git side, of pages,
 //! and of directives on both engines.
 //!
 //! Every figure stands beside the raw limit of the same database or the bare program, taken in the same run on the same
@@ -13,6 +13,7 @@ mod growth;
 mod heartbeat;
 mod latency;
 mod noop;
+mod pages;
 mod raw;
 mod report;
 mod scale;
@@ -100,6 +101,8 @@ enum Command {
     Directive(directive::Options),
     /// A directive on a Temporal server of its own, beside the embedded engine and a bare loop of the SDK.
     Temporal(temporal::Options),
+    /// Every page and listing of a node with 1,000,000 jobs, and how long its answer takes.
+    Pages(pages::Options),
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -117,6 +120,7 @@ async fn main() -> Result<()> {
         Command::Git(options) => git::run(&options).await,
         Command::Directive(options) => directive::run(&options).await,
         Command::Temporal(options) => temporal::run(&options).await,
+        Command::Pages(options) => pages::run(&options).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

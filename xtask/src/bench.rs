@@ -10,7 +10,7 @@ use crate::services::Session;
 /// Runs `stargate-bench` with the arguments.
 pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
     // These measure the program itself, which the benchmark does not bring along.
-    if matches!(args.first(), Some(&"git" | &"directive" | &"temporal")) {
+    if matches!(args.first(), Some(&"git" | &"directive" | &"temporal" | &"pages")) {
         let built =
             process::succeeds(process::cargo().args(["build", "--release", "--package", "stargate"]))?;
         anyhow::ensure!(built, "the program could not be built");
