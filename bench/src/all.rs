@@ -59,6 +59,13 @@ const PLANS: &[Plan] = &[
     plan("scale", &["scale"], &["scale", "--jobs", "5000"]),
     plan("heartbeat", &["heartbeat"], &["heartbeat", "--beats", "50"]),
     plan("leader", &["leader"], &["leader", "--rounds", "2"]),
+    plan("pages-sqlite", &["pages"], &["pages", "--jobs", "5000", "--repeats", "1", "--starts", "1"]),
+    plan(
+        "pages-postgres",
+        &["pages", "--store", POSTGRES],
+        &["pages", "--store", POSTGRES, "--jobs", "5000", "--repeats", "1", "--starts", "1"],
+    ),
+    plan("streams", &["streams"], &["streams", "--jobs", "2000", "--repeats", "1"]),
     plan("clip", &["clip", "--repeats", "5"], &["clip", "--repeats", "1"]),
     plan(
         "git",

@@ -13,7 +13,7 @@ mod hook;
 pub(crate) mod node;
 mod visible;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -81,12 +81,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         options.mib > 0 && options.crowd_mib > 0 && !counts.contains(&0),
         "nothing can be measured with 0 of something"
     );
-    let stargate = match &options.stargate {
-        Some(path) => path.canonicalize().with_context(|| format!("no program {}", path.display()))?,
-        None => std::env::current_exe()?.with_file_name("stargate"),
-    };
-    let missing = "build it first: cargo build --release --package stargate";
-    ensure!(stargate.is_file(), "there is no {}; {missing}", stargate.display());
+    let stargate = program_of(options.stargate.as_deref())?;
     let client = Client::new()?;
     println!("{}, {}", client.git(client.home(), &["--version"]).await?, stargate.display());
     if options.wants(Part::Gateway) {
@@ -106,6 +101,17 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         drain::run(&client, &stargate, &sizes, options.repeats).await?;
     }
     Ok(())
+}
+
+/// The program stargate: the one that is named, or the one in the folder of this program.
+pub(crate) fn program_of(named: Option<&Path>) -> Result<PathBuf> {
+    let stargate = match named {
+        Some(path) => path.canonicalize().with_context(|| format!("no program {}", path.display()))?,
+        None => std::env::current_exe()?.with_file_name("stargate"),
+    };
+    let missing = "build it first: cargo build --release --package stargate";
+    ensure!(stargate.is_file(), "there is no {}; {missing}", stargate.display());
+    Ok(stargate)
 }
 
 /// The places `0..count`, beginning with another one in each round: whoever comes later finds the machine as the

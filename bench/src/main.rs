@@ -1,4 +1,4 @@
-//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, of the git side,
+//! Benchmarks of the queue: throughput, latency, cost per job, growth with the backlog; of clips, of the git side, of pages,
 //! and of directives on both engines.
 //!
 //! Every figure stands beside the raw limit of the same database or the bare program, taken in the same run on the same
@@ -17,10 +17,12 @@ mod latency;
 mod leader;
 mod noop;
 mod page;
+mod pages;
 mod raw;
 mod report;
 mod results;
 mod scale;
+mod streams;
 mod temporal;
 mod throughput;
 
@@ -109,6 +111,10 @@ enum Command {
     Directive(directive::Options),
     /// A directive on a Temporal server of its own, beside the embedded engine and a bare loop of the SDK.
     Temporal(temporal::Options),
+    /// Every page and listing of a node with 1,000,000 jobs, and how long its answer takes.
+    Pages(pages::Options),
+    /// A drain beside a node with 200 open streams, and without.
+    Streams(streams::Options),
     /// Used by the latency runs: enqueues single jobs from a process of its own.
     #[command(hide = true)]
     Producer { store: String, jobs: usize },
@@ -128,6 +134,8 @@ async fn main() -> Result<()> {
         Command::Git(options) => git::run(&options).await,
         Command::Directive(options) => directive::run(&options).await,
         Command::Temporal(options) => temporal::run(&options).await,
+        Command::Pages(options) => pages::run(&options).await,
+        Command::Streams(options) => streams::run(&options).await,
         Command::Producer { store, jobs } => latency::produce(&store, jobs).await,
     }
 }

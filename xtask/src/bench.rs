@@ -10,7 +10,8 @@ use crate::services::Session;
 /// Runs `stargate-bench` with the arguments.
 pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
     // These measure the program itself, which the benchmark does not bring along.
-    if matches!(args.first(), Some(&"all" | &"git" | &"directive" | &"temporal" | &"leader")) {
+    const OF_THE_PROGRAM: [&str; 7] = ["all", "git", "directive", "temporal", "leader", "pages", "streams"];
+    if args.first().is_some_and(|part| OF_THE_PROGRAM.contains(part)) {
         let built =
             process::succeeds(process::cargo().args(["build", "--release", "--package", "stargate"]))?;
         anyhow::ensure!(built, "the program could not be built");

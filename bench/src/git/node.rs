@@ -45,6 +45,11 @@ impl Home {
         self.dir.path()
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Where its repositories are.
     pub(crate) fn root(&self) -> PathBuf {
         self.dir().join("repos")

@@ -98,15 +98,15 @@ mod tests {
         lock("packed-refs.lock", 2 * ABANDONED);
         lock("refs/heads/no-lock", 2 * ABANDONED);
         let mut here = git();
-        let mut here = here.args(["cat-file", "--batch"]).current_dir(&path).stdin(Stdio::piped());
+        let here = here.args(["cat-file", "--batch"]).current_dir(&path).stdin(Stdio::piped());
         let mut working = here.spawn().unwrap();
-        assert_eq!(remove_abandoned(&repo, now).unwrap(), [PathBuf::new(); 0], "a git works there");
+        assert!(remove_abandoned(&repo, now).unwrap().is_empty(), "a git works there");
         drop(working.stdin.take());
         working.wait().unwrap();
         let mut removed = remove_abandoned(&repo, now).unwrap();
         removed.sort();
         assert_eq!(removed, ["packed-refs.lock", "refs/heads/team/old.lock"].map(PathBuf::from));
-        assert_eq!(remove_abandoned(&repo, now).unwrap(), [PathBuf::new(); 0]);
+        assert!(remove_abandoned(&repo, now).unwrap().is_empty());
         assert!(path.join("refs/heads/new.lock").exists() && path.join("refs/heads/no-lock").exists());
     }
 }

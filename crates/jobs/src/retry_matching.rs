@@ -58,7 +58,7 @@ async fn run(context: Context, payload: Json) -> Result<Retried, Failure> {
     let store = context.store().as_ref();
     let own = store.job(context.job()).await.map_err(failure)?;
     let asked_at = own.map_or(Timestamp::MAX, |job| job.created_at);
-    let total = store.jobs_count(asked.clone(), COUNT_MAX).await.map_err(failure)?;
+    let total = store.jobs_count(asked.clone(), COUNT_MAX).await.map_err(failure)?.count;
     let mut sum = Retried::default();
     for _ in 0..PASSES_MAX {
         let (mut before, mut pass) = (asked.before, Retried::default());

@@ -1,7 +1,7 @@
 //! What readers ask for and are told: which jobs, how many, what failed and what was done.
 //!
 //! Everything here is bounded. A listing or a count costs what it shows, however many jobs there are. What no index
-//! answers (`search`) looks at [`SCAN_MAX`] rows and says where it stopped.
+//! answers (`search`) looks at [`SCAN_MAX`] rows at most, fewer where that takes long, and says where it stopped.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use crate::job::{Job, JobId, State};
 
 /// The largest page.
 pub const PAGE_MAX: u32 = 1000;
-/// How many rows a listing or a count with `search` or `code` looks at before it says where to go on.
+/// How many rows a listing or a count that looks at them one by one ([`JobFilter::scans`]) looks at before it says
+/// where to go on. It may end earlier, when it takes long.
 pub const SCAN_MAX: u32 = 20_000;
 /// How many failed jobs `failures` looks at, from the newest on.
 pub const FAILURES_SCAN_MAX: u32 = 20_000;
@@ -102,9 +103,9 @@ impl JobFilter {
         }
     }
 
-    /// Whether rows have to be looked at one by one.
+    /// Whether rows have to be looked at one by one. For the codes of failed jobs there is an index.
     pub fn scans(&self) -> bool {
-        self.search.is_some() || self.code.is_some()
+        self.search.is_some() || (self.code.is_some() && self.states != [State::Failed])
     }
 }
 
@@ -115,7 +116,17 @@ pub struct Found {
     pub jobs: Vec<Job>,
     /// What to pass as `before` to go on; none at the end.
     pub next_before: Option<JobId>,
-    /// False when the look ended at [`SCAN_MAX`] rows, though the page is not full and there are more rows.
+    /// False when the look ended early, at [`SCAN_MAX`] rows or because it took long, though the page is not full and
+    /// there are more rows.
+    pub scanned_all: bool,
+}
+
+/// How many jobs there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// So many were counted.
+    pub count: u64,
+    /// False when the look ended early, as that of a page does: there may be more.
     pub scanned_all: bool,
 }
 

@@ -68,9 +68,9 @@
 //!
 //! Overviews
 //! 29. `jobs`, `jobs_found` and `jobs_count` let the same jobs through: those that fit every field of the filter.
-//! 30. `jobs_found` looks at no more than `SCAN_MAX` rows when `search` or `code` is given. Going on from `next_before`
-//!     until there is none finds every job once that was there all the while.
-//! 31. `jobs_count` never counts beyond `up_to`; with `search` or `code` it stops at `SCAN_MAX` rows too.
+//! 30. `jobs_found` looks at no more than `SCAN_MAX` rows when it has to look at them one by one, and not for long. Going
+//!     on from `next_before` until there is none finds every job once that was there all the while.
+//! 31. `jobs_count` never counts beyond `up_to`. Where `jobs_found` would end its look early it does too, and says so.
 //! 32. `retry_many` and `cancel_many` do to each job what `retry` and `cancel` do, in one transaction. A job that is not
 //!     there, or with which it cannot be done, is left out of the answer and stays as it is. The answers have the order of
 //!     the input.
@@ -94,7 +94,7 @@ use crate::job::{Fence, Job, JobError, JobId, Json, NewJob, State, WorkerId};
 use crate::kind::KindSpec;
 use crate::leadership::TermRow;
 use crate::limits::{Limit, LimitState};
-pub use crate::listing::{Activity, FailureGroup, Found, JobFilter, PAGE_MAX, SCAN_MAX};
+pub use crate::listing::{Activity, Counted, FailureGroup, Found, JobFilter, PAGE_MAX, SCAN_MAX};
 use crate::schedule::Schedule;
 
 /// A store shared by everything in the process.
@@ -202,7 +202,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn jobs_found(&self, filter: JobFilter) -> Result<Found>;
 
     /// How many jobs the filter lets through, counted no further than `up_to`. Its `limit` says nothing here.
-    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64>;
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<Counted>;
 
     /// What the newest failed jobs failed with, by kind and code, the largest group first; at most `limit` groups.
     async fn failures(&self, limit: u32) -> Result<Vec<FailureGroup>>;

@@ -162,7 +162,7 @@ impl Store for Faulty {
         self.inner.jobs_found(filter).await
     }
 
-    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64> {
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<Counted> {
         self.inner.jobs_count(filter, up_to).await
     }
 

@@ -244,6 +244,8 @@ impl From<Failure> for stargate_web::Refusal {
             Exit::NotFound => Why::Missing,
             Exit::Conflict | Exit::Refused => Why::Conflict,
             Exit::Input if failure.code == "INVALID" => Why::Invalid,
+            // Asking again does not help, and the request is not what is wrong: somebody has to mend the file.
+            Exit::Input if failure.code == "DIRECTIVE_INVALID" => Why::Conflict,
             Exit::Failed if failure.code == "INTERNAL" => Why::Failed,
             Exit::Usage => Why::Failed,
             _ => Why::Unavailable,

@@ -22,9 +22,9 @@ use stargate_queue::leadership::TermRow;
 use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Activity, Beat, Cancelled, Claim, ClaimRequest, Enqueued, FailureGroup, Found, JobFilter, Note, Once,
-    PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, Store, StoreFacts, StoreHealth, Verdict,
-    WakeMethod, WorkerRow, WorkerSpec,
+    Activity, Beat, Cancelled, Claim, ClaimRequest, Counted, Enqueued, FailureGroup, Found, JobFilter, Note,
+    Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, Store, StoreFacts, StoreHealth,
+    Verdict, WakeMethod, WorkerRow, WorkerSpec,
 };
 use stargate_queue::{Error, Job, JobId, Json, NewJob, Result, SharedStore, State};
 use stargate_web::api::types;
@@ -298,7 +298,7 @@ impl Store for Remote {
         })
     }
 
-    async fn jobs_count(&self, _: JobFilter, _: u64) -> Result<u64> {
+    async fn jobs_count(&self, _: JobFilter, _: u64) -> Result<Counted> {
         beside_only("count its jobs; 'job retry --dry-run' and 'job cancel --dry-run' tell how many match")
     }
 

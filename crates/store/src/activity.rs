@@ -32,7 +32,7 @@ const KEPT: i64 = 32 * 86_400;
 const STEP_FIRST: i64 = 30;
 /// A step with fewer ends than this is followed by a longer one, with more than the other by a shorter one.
 const STEP_FEW: u64 = 2000;
-const STEP_MANY: u64 = 20_000;
+const STEP_MANY: u64 = 10_000;
 /// How much longer the waits of one bin are than those of the bin before.
 const BIN_GROWTH: f64 = 1.05;
 const BINS: usize = 512;

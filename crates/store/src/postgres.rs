@@ -67,9 +67,9 @@ use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::listing::check_activity;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Activity, Beat, Cancelled, Claim, ClaimRequest, Enqueued, FailureGroup, Finding, Found, JobFilter, Note,
-    Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict,
-    WorkerRow, WorkerSpec,
+    Activity, Beat, Cancelled, Claim, ClaimRequest, Counted, Enqueued, FailureGroup, Finding, Found,
+    JobFilter, Note, Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, StoreFacts,
+    StoreHealth, Verdict, WorkerRow, WorkerSpec,
 };
 use stargate_queue::{
     Fence, Job, JobId, Json, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
@@ -368,7 +368,7 @@ impl Store for Postgres {
         list::found(&self.inner, &filter).await
     }
 
-    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64> {
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<Counted> {
         list::count(&self.inner, &filter, up_to).await
     }
 

@@ -58,9 +58,9 @@ use stargate_queue::limits::{Limit, LimitState};
 use stargate_queue::listing::check_activity;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Activity, Beat, Cancelled, Claim, ClaimRequest, Enqueued, FailureGroup, Finding, Found, JobFilter, Note,
-    Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, StoreFacts, StoreHealth, Verdict,
-    WakeMethod, WorkerRow, WorkerSpec,
+    Activity, Beat, Cancelled, Claim, ClaimRequest, Counted, Enqueued, FailureGroup, Finding, Found,
+    JobFilter, Note, Once, PauseTarget, PurgeReport, PurgeRequest, QueueCounts, Settlement, StoreFacts,
+    StoreHealth, Verdict, WakeMethod, WorkerRow, WorkerSpec,
 };
 use stargate_queue::{
     Error, Fence, Job, JobId, Json, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
@@ -311,7 +311,7 @@ impl Store for Sqlite {
         self.readers.read("list jobs", move |r| list::found(r.conn, &filter)).await
     }
 
-    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<u64> {
+    async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> Result<Counted> {
         self.readers.read("count jobs", move |r| list::count(r.conn, &filter, up_to)).await
     }
 

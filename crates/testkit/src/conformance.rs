@@ -364,6 +364,7 @@ macro_rules! queue_conformance {
                 all_jobs_come_once_newest_first,
                 each_filter_gives_exactly_what_fits,
                 a_look_for_what_is_rare_ends_and_says_where_to_go_on,
+                failed_jobs_with_a_code_are_counted_without_a_look_at_each,
                 a_filter_that_cannot_be_meant_is_refused,
                 a_listed_job_is_the_job,
                 a_page_is_never_larger_than_the_maximum,

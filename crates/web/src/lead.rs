@@ -23,7 +23,8 @@ use stargate_queue::limits::Limit;
 use stargate_queue::pressure::PressureConfig;
 use stargate_queue::schedule::Schedule;
 use stargate_queue::store::{
-    Activity, FailureGroup, Found, JobFilter, PauseTarget, QueueCounts, StoreFacts, StoreHealth, WorkerRow,
+    Activity, Counted, FailureGroup, Found, JobFilter, PauseTarget, QueueCounts, StoreFacts, StoreHealth,
+    WorkerRow,
 };
 use stargate_queue::{Error, Job, JobId, KindSpec, Result as StoreResult, SharedStore};
 use tokio::sync::watch;
@@ -65,7 +66,7 @@ impl Reader {
         self.0.jobs_found(filter).await
     }
 
-    pub(crate) async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> StoreResult<u64> {
+    pub(crate) async fn jobs_count(&self, filter: JobFilter, up_to: u64) -> StoreResult<Counted> {
         self.0.jobs_count(filter, up_to).await
     }
 

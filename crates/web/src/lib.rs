@@ -17,6 +17,7 @@ mod caller;
 mod error;
 mod forward;
 pub mod health;
+mod host;
 mod input;
 mod lead;
 mod live;

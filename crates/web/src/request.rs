@@ -156,6 +156,16 @@ fn is_cross_origin(headers: &HeaderMap) -> bool {
     }
 }
 
+/// The whole answer to a request that came to no route.
+pub(crate) fn refused(problem: Problem, headers: &HeaderMap) -> Response {
+    let id = request_id(headers);
+    let mut response = named_error(problem.into_response(), &id);
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
 /// The answer to a route that panicked. The panic itself was logged by the process' panic hook.
 pub(crate) fn panicked(_panic: Box<dyn Any + Send + 'static>) -> Response {
     tracing::error!("a route panicked");

@@ -28,7 +28,7 @@ use crate::app::{App, Shared};
 use crate::error::Problem;
 use crate::metrics::INFO;
 use crate::rate::Peer;
-use crate::{api, health, live, page, request};
+use crate::{api, health, host, live, page, request};
 
 /// How long a route may take to answer; live streams have answered when they begin.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,7 +52,8 @@ pub enum Scope {
 
 /// The routes. Live streams end only with their jobs or their clients; use [`serve`] to have a shutdown end them.
 pub fn router(app: App, scope: Scope) -> Router {
-    routes(Shared::new(app, CancellationToken::new()), scope)
+    let shared = Shared::new(app, CancellationToken::new());
+    named(routes(shared.clone(), scope), shared)
 }
 
 /// Serves until told to stop, then lets open requests end for a few seconds.
@@ -72,6 +73,7 @@ pub async fn serve(
     if let Some(others) = others {
         routes = routes.merge(others);
     }
+    let routes = named(routes, shared.clone());
     let live = live::run(&shared, stop.clone());
     tokio::join!(serve_routes(listener, routes, stop, HEAD_TIMEOUT), live);
 }
@@ -86,6 +88,11 @@ fn routes(shared: Shared, scope: Scope) -> Router {
         Scope::Status => status_routes(),
     };
     finish(below(&shared.options.base_path.clone(), routes), shared)
+}
+
+/// Puts the question by which name we were called before all routes.
+fn named(routes: Router, shared: Shared) -> Router {
+    routes.layer(axum::middleware::from_fn_with_state(shared, host::check))
 }
 
 /// The same routes at the root and below a sub-path: some proxies cut it off and some do not.

@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, exec, profile, result};
 
 async fn count(f: &Fixture, state: State, kind: &str) -> u64 {
     let filter = JobFilter { states: vec![state], kind: Some(kind.to_owned()), ..JobFilter::default() };
-    f.store.jobs_count(filter, 10_000).await.unwrap()
+    f.store.jobs_count(filter, 10_000).await.unwrap().count
 }
 
 #[tokio::test]

@@ -165,7 +165,7 @@ impl Requeue {
         filter: JobFilter,
         canary: JobId,
     ) -> Result<FailuresRequeued> {
-        let matched = desk.jobs.jobs_count(filter.clone(), COUNTED_MAX).await?;
+        let matched = desk.jobs.jobs_count(filter.clone(), COUNTED_MAX).await?.count;
         // Those that fail only afterwards are not part of it.
         let others = payload::of(&RetryMatching { filter, before_id: Some(canary) })?;
         let others = NewJob { after: vec![canary], ..NewJob::new(RETRY_MATCHING, others) };

@@ -90,6 +90,10 @@ async fn a_directive_is_run_looked_at_moved_and_mended_over_http() {
         "RUN_ENDED"
     );
     node.post("/directives/nothing/runs", Value::Null).await.expect(404);
+    let broken = node.post("/directives/broken/runs", Value::Null).await.expect(409);
+    assert_eq!(broken["error"]["code"], "DIRECTIVE_INVALID");
+    let message = broken["error"]["message"].as_str().unwrap();
+    assert!(message.contains("broken.toml:1:8:"), "it names the place: {message}");
     let audit = node.get("/audit").await.expect(200).to_string();
     for action in ["directive.run", "quarantine.resolve", "quarantine.retry", "cursor.set", "run.cancel"] {
         assert!(audit.contains(action), "{action}: {audit}");

@@ -43,6 +43,34 @@ async fn without_tokens_this_machine_may_clone_and_push() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_tokens_a_foreign_name_gets_neither_git_nor_the_page() {
+    let program = program("");
+    let node = leader(&program, "a").await;
+    program.answer(&["repo", "create", "tools"]);
+    let call = async |path: &str, host: &str, token: Option<&str>| {
+        let mut request =
+            reqwest::Client::new().get(format!("http://{}{path}", node.address())).header("host", host);
+        if let Some(token) = token {
+            request = request.basic_auth("x", Some(token));
+        }
+        request.send().await.unwrap().status().as_u16()
+    };
+    // Probes may call by any name.
+    assert_eq!(call("/healthz", "evil.example:8080", None).await, 200);
+    let paths = ["/git/tools.git/info/refs?service=git-upload-pack", "/", "/api/v1/jobs", "/metrics"];
+    for path in paths {
+        assert_eq!(call(path, "evil.example:8080", None).await, 421, "{path}");
+        assert_eq!(call(path, "localhost:8080", None).await, 200, "{path}");
+    }
+    // With a token it does not matter by which name it is called.
+    let token = token(&program, &["reader", "--role", "read"]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while call(paths[0], "evil.example:8080", Some(&token)).await != 200 {
+        assert!(std::time::Instant::now() < deadline, "the first token is not felt");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_tokens_each_role_does_what_it_is_for() {
     let program = program(QUICK);
     let node = leader(&program, "a").await;

@@ -39,13 +39,17 @@ pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// For the few statements that run all the time: they are planned once, for every amount of data. A plan made while
 /// the table was small must not read all of it when it has grown, and compiling costs more than it saves.
-const STEADY: &str = "-c jit=off -c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
+///
+/// No statement of ours is worth starting further processes for, here and below: each takes milliseconds to come up, and
+/// a busy server has no core to spare.
+const STEADY: &str = "-c jit=off -c plan_cache_mode=force_generic_plan -c enable_seqscan=off \
+                      -c max_parallel_workers_per_gather=0";
 
 /// For everything else: planned anew for what is asked, because a page of fifty and all rows want different plans. The
 /// statistics may not know yet that a table has grown, so rows are read in the order of an index wherever one fits, never
 /// all of them to be sorted.
-const FITTED: &str =
-    "-c jit=off -c plan_cache_mode=force_custom_plan -c enable_seqscan=off -c enable_bitmapscan=off";
+const FITTED: &str = "-c jit=off -c plan_cache_mode=force_custom_plan -c enable_seqscan=off \
+                      -c enable_bitmapscan=off -c max_parallel_workers_per_gather=0";
 
 /// How the server is to plan the statements of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,12 +18,18 @@ use super::{Inner, operate, sql};
 
 /// So many jobs take long enough to count that an answer is kept.
 const LARGE: u64 = 50_000;
+/// How long somebody waits for the count of another before counting too: a server that does not answer is waited for once.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 /// For how long they are not counted again.
 const FRESH: Duration = Duration::from_secs(4);
 
 /// The last counts of very many jobs.
 #[derive(Debug, Default)]
-pub(super) struct Counts(Mutex<Kept>);
+pub(super) struct Counts {
+    kept: Mutex<Kept>,
+    /// Who has no counts to tell counts; whoever comes meanwhile waits for that, because a page asks twice at once.
+    turn: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -34,7 +40,7 @@ struct Kept {
 
 impl Counts {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last counts, if they may be told, and whether they should be counted anew.
@@ -60,7 +66,13 @@ impl Counts {
 
 /// Jobs per queue and stage.
 pub(super) async fn queues(inner: &Arc<Inner>) -> Result<Vec<QueueCounts>> {
-    let Some((mut counts, anew)) = inner.counts.recent() else {
+    let mut recent = inner.counts.recent();
+    let _turn = match recent {
+        Some(_) => None,
+        None => tokio::time::timeout(WAIT_MAX, inner.counts.turn.lock()).await.ok(),
+    };
+    recent = recent.or_else(|| inner.counts.recent());
+    let Some((mut counts, anew)) = recent else {
         return count_now(inner, &mut inner.readers.session().await?).await;
     };
     if anew {

@@ -3,14 +3,14 @@
 //! Ids come first, from the indexes: unfinished jobs, then finished ones, so that a job that ends in between is met at
 //! least once. What no index answers is asked of those jobs, as far as [`Scan`] goes. Only what is shown is read whole.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use stargate_queue::listing::{Found, JobFilter};
+use stargate_queue::listing::{Counted, Found, JobFilter};
 use stargate_queue::{Job, JobId, Result, Stage, State};
 use tokio_postgres::types::Type;
 
 use super::connect::{Param, Session};
-use super::rows::{self, count as number, state_number};
+use super::rows::{self, state_number};
 use super::{Inner, sql};
 use crate::scan::Scan;
 
@@ -68,24 +68,23 @@ pub(super) async fn found(inner: &Inner, filter: &JobFilter) -> Result<Found> {
 }
 
 /// How many jobs there are, counted no further than `up_to`.
-pub(super) async fn count(inner: &Inner, filter: &JobFilter, up_to: u64) -> Result<u64> {
+pub(super) async fn count(inner: &Inner, filter: &JobFilter, up_to: u64) -> Result<Counted> {
     JobFilter { limit: 1, ..filter.clone() }.check()?;
     let mut s = inner.readers.session().await?;
     let mut pager = Pager::new(&mut s, filter).await?;
     if !filter.scans() {
-        return pager.count(&mut s, up_to).await;
+        return Ok(Counted { count: pager.count(&mut s, up_to).await?, scanned_all: true });
     }
     let (mut scan, mut count) = (Scan::new(), 0_u64);
-    while count < up_to
-        && let Some(wanted) = scan.next()
-    {
+    while count < up_to {
+        let Some(wanted) = scan.next() else { return Ok(Counted { count, scanned_all: false }) };
         let (ids, more) = pager.take(&mut s, wanted).await?;
         count += fitting(&mut s, filter, &ids, &mut scan).await?.len() as u64;
         if !more {
             break;
         }
     }
-    Ok(count.min(up_to))
+    Ok(Counted { count: count.min(up_to), scanned_all: true })
 }
 
 /// Those of the jobs in which the text occurs, and whose error has the code, in their order.
@@ -93,10 +92,9 @@ async fn fitting(s: &mut Session<'_>, filter: &JobFilter, ids: &[i64], scan: &mu
     let text = filter.search.as_ref().map(|text| text.to_ascii_lowercase());
     let params = [(&ids as _, Type::INT8_ARRAY), (&filter.code as _, Type::TEXT), (&text as _, Type::TEXT)];
     let rows = s.rows(OPERATION, sql!("job_fits"), &params).await?;
-    scan.took(ids.len(), rows.iter().map(|row| number(row, 2)).sum());
-    let fits: HashSet<i64> =
-        rows.iter().filter(|row| row.get::<_, bool>(1)).map(|row| row.get::<_, i64>(0)).collect();
-    Ok(ids.iter().filter(|id| fits.contains(id)).copied().collect())
+    let Some(row) = rows.first() else { return Ok(Vec::new()) };
+    scan.took(ids.len(), rows::count(row, 1));
+    Ok(row.get(0))
 }
 
 /// Jobs by their ids, in that order. Those that have changed their state since are left out.
@@ -198,6 +196,11 @@ impl<'f> Pager<'f> {
 
     /// How many jobs there are from here on.
     async fn count(&mut self, s: &mut Session<'_>, up_to: u64) -> Result<u64> {
+        if self.by_code {
+            // Nothing but the ids of failed jobs with the code, or each row would be looked at.
+            let most = usize::try_from(up_to).unwrap_or(usize::MAX);
+            return Ok(self.take(s, most).await?.0.len() as u64);
+        }
         let (all, mut count) = (!self.by_lane(), 0);
         for (numbers, sql) in [(&self.stages, sql!("job_count")), (&self.states, sql!("job_history_count"))] {
             let left = i64::try_from(up_to - count).unwrap_or(i64::MAX);

@@ -7,7 +7,7 @@
 use std::collections::{BinaryHeap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension as _};
-use stargate_queue::listing::{Found, JobFilter};
+use stargate_queue::listing::{Counted, Found, JobFilter};
 use stargate_queue::{Job, JobId, State};
 
 use super::error::Step;
@@ -86,21 +86,19 @@ pub(super) fn found(conn: &Connection, filter: &JobFilter) -> Step<Found> {
 }
 
 /// How many jobs there are, counted no further than `up_to`.
-pub(super) fn count(conn: &Connection, filter: &JobFilter, up_to: u64) -> Step<u64> {
+pub(super) fn count(conn: &Connection, filter: &JobFilter, up_to: u64) -> Step<Counted> {
     JobFilter { limit: 1, ..filter.clone() }.check()?;
     let mut merge = Merge::new(conn, filter)?;
     if !filter.scans() {
-        return merge.count(up_to);
+        return Ok(Counted { count: merge.count(up_to)?, scanned_all: true });
     }
     let (mut scan, mut count) = (Scan::new(), 0_u64);
-    while count < up_to
-        && merge.has_more()
-        && let Some(wanted) = scan.next()
-    {
+    while count < up_to && merge.has_more() {
+        let Some(wanted) = scan.next() else { return Ok(Counted { count, scanned_all: false }) };
         let ids = merge.take(wanted)?;
         count += fitting(conn, filter, &ids, &mut scan)?.len() as u64;
     }
-    Ok(count.min(up_to))
+    Ok(Counted { count: count.min(up_to), scanned_all: true })
 }
 
 /// Those of the jobs in which the text occurs, and whose error has the code.

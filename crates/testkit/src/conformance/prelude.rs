@@ -10,7 +10,7 @@ pub(super) use stargate_queue::job::PAYLOAD_BYTES_MAX;
 pub(super) use stargate_queue::limits::Limit;
 pub(super) use stargate_queue::schedule::Schedule;
 pub(super) use stargate_queue::store::{
-    Beat, Cancelled, ClaimedJob, Enqueued, JobFilter, Note, Once, Outcome, PAGE_MAX, PauseTarget,
+    Beat, Cancelled, ClaimedJob, Counted, Enqueued, JobFilter, Note, Once, Outcome, PAGE_MAX, PauseTarget,
     PurgeReport, PurgeRequest, QueueCounts, Recovered, SCAN_MAX, Settlement, Verdict, WakeMethod, WorkerRow,
     WorkerSpec,
 };

@@ -41,7 +41,7 @@ pub(crate) async fn run(actor: &Actor, wanted: Bulk) -> Result<BulkDone> {
         (Some(filter), None) => {
             let detail = json!({ "filter": &filter, "limit": limit });
             let filter = applicable(wanted.action, jobs::filter(filter, actor.shared(), &actor.caller)?);
-            (matching(actor, filter, limit).await?, detail)
+            (chosen(actor, filter, limit, wanted.dry_run, wanted.glance).await?, detail)
         }
         (None, Some(ids)) => (named(actor, wanted.action, &ids, limit).await?, json!({ "ids": ids.len() })),
         _ => return Err(Problem::invalid("filter", "and ids exclude each other; send one of them")),
@@ -49,9 +49,10 @@ pub(crate) async fn run(actor: &Actor, wanted: Bulk) -> Result<BulkDone> {
     let sight = actor.sight();
     let mut done = BulkDone {
         action: wanted.action,
-        matched: chosen.ids.len() as u64,
+        matched: chosen.matched,
         changed: 0,
         more: chosen.more,
+        scanned_all: chosen.scanned_all,
         dry_run: wanted.dry_run,
         sample: chosen.sample.into_iter().map(|job| types::Job::of(job, sight)).collect(),
     };
@@ -81,16 +82,24 @@ pub(crate) async fn run(actor: &Actor, wanted: Bulk) -> Result<BulkDone> {
 }
 
 /// The jobs that something is to be done to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Chosen {
+    /// Not filled where nothing is done.
     ids: Vec<JobId>,
+    matched: u64,
     sample: Vec<Job>,
     more: bool,
+    scanned_all: bool,
 }
 
 impl Chosen {
+    fn nothing() -> Self {
+        Self { ids: Vec::new(), matched: 0, sample: Vec::new(), more: false, scanned_all: true }
+    }
+
     fn add(&mut self, job: Job) {
         self.ids.push(job.id);
+        self.matched += 1;
         if self.sample.len() < SAMPLE {
             self.sample.push(job);
         }
@@ -108,9 +117,42 @@ fn applicable(action: BulkAction, mut filter: JobFilter) -> Option<JobFilter> {
     (!filter.states.is_empty()).then_some(filter)
 }
 
-async fn matching(actor: &Actor, filter: Option<JobFilter>, limit: usize) -> Result<Chosen> {
-    let (mut chosen, began) = (Chosen::default(), Instant::now());
-    let Some(mut filter) = filter else { return Ok(chosen) };
+/// What is only looked at is counted, unless every row has to be looked at and somebody wants to know it exactly.
+async fn chosen(
+    actor: &Actor,
+    filter: Option<JobFilter>,
+    limit: usize,
+    dry_run: bool,
+    glance: bool,
+) -> Result<Chosen> {
+    match filter {
+        None => Ok(Chosen::nothing()),
+        Some(filter) if dry_run && (glance || !filter.scans()) => counted(actor, filter, limit).await,
+        Some(filter) => matching(actor, filter, limit).await,
+    }
+}
+
+/// The first jobs that match, and how many there are.
+async fn counted(actor: &Actor, mut filter: JobFilter, limit: usize) -> Result<Chosen> {
+    filter.limit = u32::try_from(SAMPLE.min(limit)).unwrap_or(1);
+    let found = actor.store().jobs_found(filter.clone()).await?;
+    let mut chosen = Chosen::nothing();
+    found.jobs.into_iter().for_each(|job| chosen.add(job));
+    chosen.scanned_all = found.scanned_all;
+    if found.scanned_all && found.next_before.is_some() {
+        filter.before = found.next_before;
+        // One more than wanted tells whether there are more.
+        let rest = actor.store().jobs_count(filter, limit as u64 + 1 - chosen.matched).await?;
+        chosen.matched += rest.count;
+        chosen.scanned_all = rest.scanned_all;
+    }
+    chosen.more = !chosen.scanned_all || chosen.matched > limit as u64;
+    chosen.matched = chosen.matched.min(limit as u64);
+    Ok(chosen)
+}
+
+async fn matching(actor: &Actor, mut filter: JobFilter, limit: usize) -> Result<Chosen> {
+    let (mut chosen, began) = (Chosen::nothing(), Instant::now());
     loop {
         // One more than wanted tells whether there are more.
         let missing = limit + 1 - chosen.ids.len();
@@ -120,6 +162,7 @@ async fn matching(actor: &Actor, filter: Option<JobFilter>, limit: usize) -> Res
         filter.before = found.next_before;
         if chosen.ids.len() > limit {
             chosen.ids.truncate(limit);
+            chosen.matched = limit as u64;
             chosen.more = true;
             return Ok(chosen);
         }
@@ -127,7 +170,7 @@ async fn matching(actor: &Actor, filter: Option<JobFilter>, limit: usize) -> Res
             return Ok(chosen);
         }
         if began.elapsed() > TIME_MAX {
-            chosen.more = true;
+            (chosen.more, chosen.scanned_all) = (true, false);
             return Ok(chosen);
         }
     }
@@ -137,11 +180,12 @@ async fn named(actor: &Actor, action: BulkAction, ids: &[i64], limit: usize) -> 
     if ids.len() > LIMIT_MAX as usize {
         return Err(Problem::invalid("ids", format!("has {} entries; allowed are {LIMIT_MAX}", ids.len())));
     }
-    let mut chosen = Chosen { more: ids.len() > limit, ..Chosen::default() };
+    let mut chosen = Chosen { more: ids.len() > limit, ..Chosen::nothing() };
     for &id in ids.iter().take(limit) {
         if chosen.sample.len() >= SAMPLE {
             // The store decides about each; reading them all before would tell nothing more.
             chosen.ids.push(JobId(id));
+            chosen.matched += 1;
             continue;
         }
         let Some(job) = actor.store().job(JobId(id)).await? else { continue };

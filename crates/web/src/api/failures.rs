@@ -76,7 +76,7 @@ pub(crate) async fn requeue_group(
         ..JobFilter::default()
     };
     filter.check()?;
-    let matched = actor.store().jobs_count(filter.clone(), COUNTED_MAX).await?;
+    let matched = actor.store().jobs_count(filter.clone(), COUNTED_MAX).await?.count;
     let found = actor.store().jobs_found(JobFilter { limit: 1, ..filter.clone() }).await?;
     let Some(newest) = found.jobs.first().map(|job| job.id) else {
         return Err(Problem::not_found("failed job of", format!("{kind} with {code}")));

@@ -24,6 +24,7 @@ struct Body<'a> {
     ids: Option<Vec<i64>>,
     limit: u32,
     dry_run: bool,
+    glance: bool,
 }
 
 /// What was asked for.
@@ -61,7 +62,7 @@ impl Asked {
             pairs.map(|(name, value)| (name.to_owned(), value.into())).collect()
         });
         let ids = (!all).then(|| self.ids.clone());
-        let body = Body { action: self.action, filter, ids, limit: LIMIT, dry_run };
+        let body = Body { action: self.action, filter, ids, limit: LIMIT, dry_run, glance: dry_run };
         match dry_run {
             true => visit.api.look("/jobs/bulk", &body).await,
             false => visit.api.change(Method::POST, "/jobs/bulk", &body).await,
@@ -88,6 +89,10 @@ struct Preview {
     asked: Asked,
     matched: u64,
     more: bool,
+    /// Whether the look for them went to the end.
+    scanned_all: bool,
+    /// The most that is done at once.
+    limit: u32,
     rows: Vec<Row>,
     twin: String,
     back: String,
@@ -105,6 +110,8 @@ pub(crate) async fn preview(visit: Visit, fields: Fields) -> Shown {
         frame: visit.frame(title, "/jobs"),
         matched: found.matched,
         more: found.more,
+        scanned_all: found.scanned_all,
+        limit: LIMIT,
         rows: found.sample.into_iter().map(Row::of).collect(),
         twin: asked.twin(),
         back: format!("/jobs{}", asked.filter.query(&[])),

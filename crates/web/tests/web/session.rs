@@ -48,6 +48,34 @@ async fn a_cookie_that_is_no_token_lets_nobody_in_and_a_header_needs_no_origin()
 }
 
 #[tokio::test]
+async fn without_tokens_only_names_of_this_machine_are_answered_to() {
+    let guarded = Guarded::new(Policy::Open).await;
+    for host in ["127.0.0.1:8080", "[::1]:8080", "localhost:8080", "a.localhost"] {
+        guarded.call(Method::GET, "/api/v1/jobs", &[("host", host)], "").await.expect(200);
+    }
+    let rebound = [
+        ("host", "evil.example:8080"),
+        ("origin", "http://evil.example:8080"),
+        ("sec-fetch-site", "same-origin"),
+    ];
+    for (method, path) in [
+        (Method::GET, "/"),
+        (Method::GET, "/api/v1/jobs"),
+        (Method::POST, PAUSE),
+        (Method::GET, "/metrics"),
+        (Method::GET, "/nothing"),
+    ] {
+        let refused = guarded.call(method, path, &rebound, "").await.expect(421);
+        assert_eq!(refused.code(), "FOREIGN_HOST", "{path}");
+    }
+    assert!(guarded.fixture.store.pauses().await.unwrap().is_empty(), "something was paused");
+    let bearer = format!("Bearer {}", guarded.token("operate:*").await.reveal());
+    let with_token = [&rebound[..], &[("authorization", bearer.as_str())]].concat();
+    guarded.call(Method::POST, PAUSE, &with_token, "").await.expect(200);
+    guarded.call(Method::POST, PAUSE, &rebound, "").await.expect(401);
+}
+
+#[tokio::test]
 async fn every_answer_tells_browsers_what_they_may_not_do() {
     let f = Fixture::new().await;
     for path in ["/api/v1/jobs", "/api/v1/nothing", "/healthz", "/metrics", "/nothing"] {

@@ -123,7 +123,7 @@ pub(crate) async fn run(app: &App, action: Action, selection: &Selection, consen
 async fn preview(store: &dyn Store, filter: &JobFilter) -> Result<Preview> {
     let sample = store.jobs_found(JobFilter { limit: SAMPLE, ..filter.clone() }).await?;
     if !filter.scans() {
-        let matched = store.jobs_count(filter.clone(), COUNTED_MAX).await?;
+        let matched = store.jobs_count(filter.clone(), COUNTED_MAX).await?.count;
         return Ok(Preview { matched, more: matched >= COUNTED_MAX, sample: sample.jobs });
     }
     // A count ends where a look does, so the looks are counted.

@@ -3,13 +3,13 @@
 use clap::Args;
 use comfy_table::{Cell, Table};
 use jiff::Timestamp;
-use stargate_queue::store::{JobFilter, PAGE_MAX, SCAN_MAX, Store};
+use stargate_queue::store::{JobFilter, PAGE_MAX, Store};
 use stargate_queue::{Job, JobId, Stage, State};
 
 use super::select::Selection;
 use crate::argument;
 use crate::failure::Result;
-use crate::output::{self, Output, grouped};
+use crate::output::{self, Output};
 use crate::view::{JobView, cut};
 
 /// `job list`
@@ -22,7 +22,8 @@ Examples:
   stargate job list --search ann@example.org --until 2d
   stargate job list --limit 100 --before 4200      the page before job 4200
 
---search and --code look at jobs one by one, 20 000 at a time, and tell where to go on.")]
+--search and --code look at jobs one by one, at most 20 000 at a time, and tell where to go on. With
+--state failed, --code alone finds them in an index.")]
 pub(crate) struct List {
     #[command(flatten)]
     selection: Selection,
@@ -48,8 +49,7 @@ impl List {
         }
         match found.next_before {
             Some(next) if !found.scanned_all => out.note(output::dim(format!(
-                "looked at {} jobs and not further: go on with --before {next}",
-                grouped(u64::from(SCAN_MAX))
+                "looked at the jobs from {next} on and not further: go on with --before {next}"
             ))),
             Some(next) => out.note(output::dim(format!("there may be more: add --before {next}"))),
             None => {}

@@ -22,6 +22,9 @@ pub struct Bulk {
     /// Only tell what would be done.
     #[serde(default)]
     pub dry_run: bool,
+    /// With `dry_run`: look at no more jobs than a listing does for one answer. `scanned_all` tells whether that was enough.
+    #[serde(default)]
+    pub glance: bool,
 }
 
 /// What can be done to many jobs.
@@ -83,8 +86,12 @@ pub struct BulkDone {
     pub matched: u64,
     /// Jobs that were changed; 0 for a dry run.
     pub changed: u64,
-    /// Whether more match than `limit`, or than could be looked at in time: ask again.
+    /// Whether more match than `limit`, or may among those that were not looked at: ask again.
     pub more: bool,
+    /// Whether everything was looked at, up to `limit`. False when that took too long, or was only glanced at: `matched`
+    /// counts those that were found so far.
+    #[serde(default)]
+    pub scanned_all: bool,
     /// Whether nothing was to be changed.
     pub dry_run: bool,
     /// The first jobs that match, as they were before.
