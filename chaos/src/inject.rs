@@ -256,7 +256,9 @@ async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
             clock.step("+0")?;
         }
         "remote:away" => {
-            let [here, away] = ["remote.git", "remote.away"].map(|name| site.outside(name));
+            // Without it there is no repository. The folder itself stays: a git that is at work in it would find
+            // neither its locks nor what they protect, which no remote that goes away does to anybody.
+            let [here, away] = ["remote.git/HEAD", "remote.git/HEAD.away"].map(|name| site.outside(name));
             #[expect(
                 clippy::disallowed_methods,
                 reason = "moved out of the way and back; nothing durable about it"
