@@ -13,6 +13,7 @@ mod growth;
 mod heartbeat;
 mod latency;
 mod noop;
+mod peers;
 mod raw;
 mod report;
 mod scale;
@@ -94,6 +95,8 @@ enum Command {
         #[arg(long, default_value_t = 9)]
         repeats: usize,
     },
+    /// Other queues on the same Postgres, from their registries, beside ours.
+    Peers(peers::Options),
     /// Gateway, hooks and mirror of the real binary, beside git http-backend and git push.
     Git(git::Options),
     /// A directive that loads rows into Postgres, beside dlt and a Singer target.
@@ -114,6 +117,7 @@ async fn main() -> Result<()> {
         Command::Scale { store, jobs } => scale::run(&store, jobs).await,
         Command::Heartbeat { url, jobs, beats } => heartbeat::run(&url, jobs, beats).await,
         Command::Clip { ffmpeg, ffprobe, repeats } => clip::run(&ffmpeg, &ffprobe, repeats).await,
+        Command::Peers(options) => peers::run(&options).await,
         Command::Git(options) => git::run(&options).await,
         Command::Directive(options) => directive::run(&options).await,
         Command::Temporal(options) => temporal::run(&options).await,

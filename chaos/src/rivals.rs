@@ -18,9 +18,11 @@ use self::system::{Place, Rescue, System, install};
 
 const JOBS: usize = 300;
 const KILLS: u32 = 5;
-const BETWEEN_KILLS: Duration = Duration::from_millis(1200);
 const RESTARTS: u32 = 2;
-const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
+/// How long jobs are run before the next fault.
+const AT_WORK: Duration = Duration::from_millis(700);
+/// A worker that has not begun a job after so long meets the fault nevertheless.
+const START: Duration = Duration::from_secs(20);
 /// Twice our lease of 30 s.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// A supervisor does not start a worker over and over without a breath.
@@ -44,6 +46,8 @@ struct Supervised<'a> {
 /// What the lines of jobs say.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Effects {
+    /// Executions that began.
+    begun: usize,
     /// Came to their end at least once.
     done: usize,
     /// Were begun more than once.
@@ -52,15 +56,16 @@ struct Effects {
     done_again: usize,
 }
 
-/// Runs all of them and prints a table.
-pub fn rivals(binary: &Path, folder: &Path) -> Result<()> {
+/// Runs all of them, or those whose names begin so, and prints a table.
+pub fn rivals(binary: &Path, folder: &Path, only: &[String]) -> Result<()> {
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.starts_with(only.as_str()));
     install(folder)?;
     println!(
         "| fault | system | rescue | accepted | done | not done | begun again | done again | last done | ended |"
     );
     println!("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for fault in [Fault::WorkerKilled, Fault::DatabaseRestarted] {
-        for system in System::ALL {
+        for system in System::ALL.into_iter().filter(|system| wanted(system.name())) {
             for rescue in [Rescue::Default, Rescue::Prompt] {
                 let cluster = Cluster::start();
                 let place = Place::new(binary, folder, cluster.url(), system, rescue)?;
@@ -86,7 +91,7 @@ fn trial(place: &Place<'_>, fault: Fault, cluster: &Cluster) -> Result<()> {
     };
     let last_done = supervised.wait_for(accepted, last_fault)?;
     supervised.kill()?;
-    let Effects { done, begun_again, done_again } = Effects::read(&place.effects());
+    let Effects { done, begun_again, done_again, .. } = Effects::read(&place.effects());
     println!(
         "| {} | {} | {} | {accepted} | {done} | {} | {begun_again} | {done_again} | {:.1} s | {} |",
         match fault {
@@ -113,7 +118,7 @@ impl Supervised<'_> {
     fn kill_again_and_again(&mut self) -> Result<Instant> {
         let mut last = Instant::now();
         for _ in 0..KILLS {
-            self.look_after(BETWEEN_KILLS)?;
+            self.look_after_work()?;
             last = Instant::now();
             self.kill()?;
             self.worker = self.place.work()?;
@@ -124,11 +129,20 @@ impl Supervised<'_> {
     /// Answers when it was there again for the last time.
     fn restart_the_database(&mut self, cluster: &Cluster) -> Result<Instant> {
         for _ in 0..RESTARTS {
-            self.look_after(BETWEEN_RESTARTS)?;
+            self.look_after_work()?;
             cluster.crash();
             cluster.up();
         }
         Ok(Instant::now())
+    }
+
+    /// A fault is to meet jobs, and programs need different times to start: they are waited for.
+    fn look_after_work(&mut self) -> Result<()> {
+        let (begin, before) = (Instant::now(), Effects::read(&self.place.effects()).begun);
+        while Effects::read(&self.place.effects()).begun == before && begin.elapsed() < START {
+            self.look_after(LOOK)?;
+        }
+        self.look_after(AT_WORK)
     }
 
     fn look_after(&mut self, time: Duration) -> Result<()> {
@@ -176,6 +190,7 @@ impl Effects {
         }
         let count = |wanted: fn(&(usize, usize)) -> bool| jobs.values().filter(|job| wanted(job)).count();
         Self {
+            begun: jobs.values().map(|job| job.0).sum(),
             done: count(|job| job.1 > 0),
             begun_again: count(|job| job.0 > 1),
             done_again: count(|job| job.1 > 1),
@@ -190,6 +205,6 @@ mod tests {
     #[test]
     fn a_job_counts_once_however_often_it_ran() {
         let read = Effects::read("b 1\nb 2\nb 1\ne 1\nb 3\ne 3\nb 3\ne 3\ne");
-        assert_eq!(read, Effects { done: 2, begun_again: 2, done_again: 1 });
+        assert_eq!(read, Effects { begun: 5, done: 2, begun_again: 2, done_again: 1 });
     }
 }
