@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A supervisor does not start a worker over and over without a breath.
 const BREATH: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(100);
+const GLANCE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -41,6 +42,8 @@ struct Supervised<'a> {
     worker: Child,
     /// Workers that ended without having been killed.
     ended: u32,
+    /// Executions that workers left behind when they were killed, and that will not come to an end.
+    cut: usize,
 }
 
 /// What the lines of jobs say.
@@ -48,6 +51,8 @@ struct Supervised<'a> {
 struct Effects {
     /// Executions that began.
     begun: usize,
+    /// Executions that began and did not come to their end.
+    open: usize,
     /// Came to their end at least once.
     done: usize,
     /// Were begun more than once.
@@ -84,7 +89,7 @@ fn trial(place: &Place<'_>, fault: Fault, cluster: &Cluster) -> Result<()> {
     place.prepare()?;
     // All are there before the first worker is, so that every fault meets work.
     let accepted = place.enqueue(JOBS)?;
-    let mut supervised = Supervised { place, worker: place.work()?, ended: 0 };
+    let mut supervised = Supervised { place, worker: place.work()?, ended: 0, cut: 0 };
     let last_fault = match fault {
         Fault::WorkerKilled => supervised.kill_again_and_again()?,
         Fault::DatabaseRestarted => supervised.restart_the_database(cluster)?,
@@ -121,6 +126,7 @@ impl Supervised<'_> {
             self.look_after_work()?;
             last = Instant::now();
             self.kill()?;
+            self.cut = Effects::read(&self.place.effects()).open;
             self.worker = self.place.work()?;
         }
         Ok(last)
@@ -142,7 +148,13 @@ impl Supervised<'_> {
         while Effects::read(&self.place.effects()).begun == before && begin.elapsed() < START {
             self.look_after(LOOK)?;
         }
-        self.look_after(AT_WORK)
+        self.look_after(AT_WORK)?;
+        // One that polls does nothing for most of the time: it is caught while jobs run.
+        let (begin, idle) = (Instant::now(), Effects::read(&self.place.effects()).open.min(self.cut));
+        while Effects::read(&self.place.effects()).open <= idle && begin.elapsed() < START {
+            std::thread::sleep(GLANCE);
+        }
+        Ok(())
     }
 
     fn look_after(&mut self, time: Duration) -> Result<()> {
@@ -191,6 +203,7 @@ impl Effects {
         let count = |wanted: fn(&(usize, usize)) -> bool| jobs.values().filter(|job| wanted(job)).count();
         Self {
             begun: jobs.values().map(|job| job.0).sum(),
+            open: jobs.values().map(|job| job.0.saturating_sub(job.1)).sum(),
             done: count(|job| job.1 > 0),
             begun_again: count(|job| job.0 > 1),
             done_again: count(|job| job.1 > 1),
@@ -205,6 +218,6 @@ mod tests {
     #[test]
     fn a_job_counts_once_however_often_it_ran() {
         let read = Effects::read("b 1\nb 2\nb 1\ne 1\nb 3\ne 3\nb 3\ne 3\ne");
-        assert_eq!(read, Effects { begun: 5, done: 2, begun_again: 2, done_again: 1 });
+        assert_eq!(read, Effects { begun: 5, open: 2, done: 2, begun_again: 2, done_again: 1 });
     }
 }
