@@ -5,7 +5,7 @@
 
 mod data;
 mod ours;
-mod peers;
+pub(crate) mod peers;
 mod table;
 
 use std::path::{Path, PathBuf};

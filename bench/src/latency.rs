@@ -17,7 +17,8 @@ use crate::report::{Goal, line, percentile};
 use crate::{noop, raw};
 
 const WARM_UP: usize = 20;
-const JOBS: usize = 200;
+/// Jobs that are started one by one; the first of them warm up and do not count.
+pub(crate) const JOBS: usize = 200 + WARM_UP;
 pub(crate) const GAP: Duration = Duration::from_millis(20);
 
 pub(crate) type Starts = Arc<Mutex<Vec<(u64, f64)>>>;
@@ -64,21 +65,27 @@ async fn idle_pool(store: &SharedStore) -> Result<(Starts, CancellationToken, Ta
 pub(crate) async fn in_process(store: &str, p50: &Goal) -> Result<()> {
     let store = noop::open(store).await?;
     let (starts, stop, tasks) = idle_pool(&store).await?;
-    let returned = enqueue_singly(&store, WARM_UP + JOBS).await?;
-    finish("in process", &returned, &starts, p50, &Goal::None).await?;
+    let returned = enqueue_singly(&store, JOBS).await?;
+    print("in process", &mut all_started(&returned, &starts).await?, p50, &Goal::None);
     stop.cancel();
     tasks.join().await;
     Ok(())
 }
 
 pub(crate) async fn across_processes(url: &str, p50: &Goal, p99: &Goal) -> Result<()> {
+    print("across processes", &mut measured_across_processes(url).await?, p50, p99);
+    Ok(())
+}
+
+/// How long each job waited for its start, with the producer in another process.
+pub(crate) async fn measured_across_processes(url: &str) -> Result<Vec<f64>> {
     let store = noop::open(url).await?;
     let (starts, stop, tasks) = idle_pool(&store).await?;
     let returned = produced_elsewhere(url).await?;
-    finish("across processes", &returned, &starts, p50, p99).await?;
+    let waits = all_started(&returned, &starts).await?;
     stop.cancel();
     tasks.join().await;
-    Ok(())
+    Ok(waits)
 }
 
 /// The same with the raw client on both sides.
@@ -88,7 +95,8 @@ pub(crate) async fn raw_across_processes(url: &str) -> Result<()> {
     let worker = tasks.spawn(raw::listen_and_claim(url.to_owned(), starts.clone()));
     tokio::time::sleep(Duration::from_millis(500)).await;
     let returned = produced_elsewhere(&format!("raw:{url}")).await?;
-    finish("across processes, raw client", &returned, &starts, &Goal::None, &Goal::None).await?;
+    let mut waits = all_started(&returned, &starts).await?;
+    print("across processes, raw client", &mut waits, &Goal::None, &Goal::None);
     worker.abort();
     Ok(())
 }
@@ -97,7 +105,7 @@ pub(crate) async fn raw_across_processes(url: &str) -> Result<()> {
 async fn produced_elsewhere(store: &str) -> Result<Vec<(u64, f64)>> {
     #[expect(clippy::disallowed_methods, reason = "the producer must be another process")]
     let mut child = tokio::process::Command::new(std::env::current_exe()?)
-        .args(["producer", store, &(WARM_UP + JOBS).to_string()])
+        .args(["producer", store, &(JOBS).to_string()])
         .stdout(Stdio::piped())
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
@@ -110,16 +118,23 @@ async fn produced_elsewhere(store: &str) -> Result<Vec<(u64, f64)>> {
     Ok(returned)
 }
 
-async fn finish(what: &str, returned: &[(u64, f64)], starts: &Starts, p50: &Goal, p99: &Goal) -> Result<()> {
+async fn all_started(returned: &[(u64, f64)], starts: &Starts) -> Result<Vec<f64>> {
     while starts.lock().unwrap().len() < returned.len() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let starts: std::collections::HashMap<u64, f64> = starts.lock().unwrap().iter().copied().collect();
-    let mut waits = returned[WARM_UP..]
-        .iter()
-        .map(|(id, at)| starts.get(id).map(|start| start - at).context("a job never started"))
-        .collect::<Result<Vec<f64>>>()?;
-    line(&format!("start {what}, p50"), percentile(&mut waits, 50), "ms", p50);
-    line(&format!("start {what}, p99"), percentile(&mut waits, 99), "ms", p99);
-    Ok(())
+    let waits = waits(returned, &starts.lock().unwrap());
+    anyhow::ensure!(waits.iter().all(|wait| wait.is_finite()), "a job never started");
+    Ok(waits)
+}
+
+/// From each answered enqueue to the start of its job; infinite where there was none.
+pub(crate) fn waits(returned: &[(u64, f64)], starts: &[(u64, f64)]) -> Vec<f64> {
+    let starts: std::collections::HashMap<u64, f64> = starts.iter().copied().collect();
+    let wait = |(id, at): &(u64, f64)| starts.get(id).map_or(f64::INFINITY, |start| start - at);
+    returned[WARM_UP.min(returned.len())..].iter().map(wait).collect()
+}
+
+fn print(what: &str, waits: &mut [f64], p50: &Goal, p99: &Goal) {
+    line(&format!("start {what}, p50"), percentile(waits, 50), "ms", p50);
+    line(&format!("start {what}, p99"), percentile(waits, 99), "ms", p99);
 }

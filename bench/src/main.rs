@@ -18,6 +18,7 @@ mod leader;
 mod noop;
 mod page;
 mod pages;
+mod peers;
 mod raw;
 mod report;
 mod results;
@@ -105,6 +106,8 @@ enum Command {
     },
     /// How long nobody leads when the leader is killed or ends.
     Leader(leader::Options),
+    /// Other queues on the same Postgres, from their registries, beside ours.
+    Peers(peers::Options),
     /// Gateway, hooks and mirror of the real binary, beside git http-backend and git push.
     Git(git::Options),
     /// A directive that loads rows into Postgres, beside dlt and a Singer target.
@@ -131,6 +134,7 @@ async fn main() -> Result<()> {
         Command::Scale { store, jobs } => scale::run(&store, jobs).await,
         Command::Heartbeat { url, jobs, beats } => heartbeat::run(&url, jobs, beats).await,
         Command::Clip { ffmpeg, ffprobe, repeats } => clip::run(&ffmpeg, &ffprobe, repeats).await,
+        Command::Peers(options) => peers::run(&options).await,
         Command::Git(options) => git::run(&options).await,
         Command::Directive(options) => directive::run(&options).await,
         Command::Temporal(options) => temporal::run(&options).await,

@@ -8,7 +8,7 @@ use crate::{latency, noop, raw};
 
 /// What the database has done so far.
 pub(crate) struct Cost {
-    wal_bytes: f64,
+    pub(crate) wal_bytes: f64,
     pub(crate) commits: f64,
 }
 
@@ -25,7 +25,7 @@ pub(crate) async fn cost(client: &Client) -> Result<Cost> {
     Ok(Cost { wal_bytes: row.get(0), commits: row.get(1) })
 }
 
-async fn settle_tables(client: &Client) -> Result<()> {
+pub(crate) async fn settle_tables(client: &Client) -> Result<()> {
     client.batch_execute("vacuum analyze").await?;
     client.batch_execute("checkpoint").await?;
     Ok(())

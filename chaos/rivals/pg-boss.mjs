@@ -1,23 +1,32 @@
-// pg-boss with its default settings, four jobs at once, a look every half second: setup, enqueue N, work.
+// pg-boss, four jobs at once: setup, enqueue N, work.
+//
+// By default a job whose worker died is failed, and tried again, when it has been active for 15 minutes. With
+// RESCUE=prompt jobs have heartbeats, with the shortest interval that is allowed, and are looked after every second.
 import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PgBoss } from 'pg-boss'
 
 const [operation, count] = process.argv.slice(2)
-const boss = new PgBoss({ connectionString: process.env.DATABASE_URL })
+const prompt = process.env.RESCUE === 'prompt'
+const boss = new PgBoss({
+  connectionString: process.env.DATABASE_URL,
+  ...(prompt && { superviseIntervalSeconds: 1, monitorIntervalSeconds: 1 })
+})
 boss.on('error', error => console.error('error', error.message))
 const effect = line => appendFileSync(process.env.EFFECTS, line + '\n')
 await boss.start()
 
 if (operation === 'setup') {
-  await boss.createQueue('step')
+  await boss.createQueue('step', prompt ? { heartbeatSeconds: 10 } : {})
 } else if (operation === 'enqueue') {
   for (let n = 0; n < Number(count); n++) {
     await boss.send('step', { n })
     console.log(n)
   }
 } else {
-  await boss.work('step', { localConcurrency: 4, pollingIntervalSeconds: 0.5 }, async ([{ data: { n } }]) => {
+  // By default a worker looks every two seconds for one job, and what would be measured is that.
+  const options = { localConcurrency: 4, pollingIntervalSeconds: 0.5, burstWhenBatchFull: true }
+  await boss.work('step', options, async ([{ data: { n } }]) => {
     effect(`b ${n}`)
     await sleep(100)
     effect(`e ${n}`)

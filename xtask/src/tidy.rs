@@ -87,7 +87,8 @@ fn check_files(files: &[File]) -> Vec<Problem> {
         if file.path.ends_with(".rs") {
             problems.extend(source::check(file));
         }
-        if file.path.ends_with("/Cargo.toml") {
+        // The root of another workspace is where that one writes its versions and lints.
+        if file.path.ends_with("/Cargo.toml") && !file.text.contains("\n[workspace]\n") {
             problems.extend(crates::check_manifest(file));
         }
     }

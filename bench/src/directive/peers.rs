@@ -33,11 +33,12 @@ const TARGET: Peer = Peer {
 /// Written last: an installation that was interrupted starts over.
 const STAMP: &str = ".installed";
 
-struct Peer {
-    folder: &'static str,
-    package: &'static str,
+pub(crate) struct Peer {
+    pub(crate) folder: &'static str,
+    /// What is asked for, by name and version.
+    pub(crate) package: &'static str,
     /// Everything that is installed, as `pip freeze` lists it.
-    versions: &'static str,
+    pub(crate) versions: &'static str,
 }
 
 /// The installed peers and what they load.
@@ -70,10 +71,7 @@ impl<'a> Peers<'a> {
         folder: &'a Path,
         loaders: &[Loader],
     ) -> Result<Self> {
-        let program = std::env::current_exe()?;
-        let target =
-            program.parent().and_then(Path::parent).context("this program is in no target folder")?;
-        let environments = target.join("bench-peers");
+        let environments = environments()?;
         let wants = |wanted: &[Loader]| loaders.iter().any(|loader| wanted.contains(loader));
         if wants(&[Loader::Dlt, Loader::DltArrow]) {
             DLT.install(python, &environments).await?;
@@ -157,8 +155,15 @@ fn target_config(url: &str) -> Result<String> {
     Ok(config.to_string())
 }
 
+/// Where peers are kept.
+pub(crate) fn environments() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.parent().and_then(Path::parent).context("this program is in no target folder")?;
+    Ok(target.join("bench-peers"))
+}
+
 impl Peer {
-    async fn install(&self, python: &Path, environments: &Path) -> Result<()> {
+    pub(crate) async fn install(&self, python: &Path, environments: &Path) -> Result<()> {
         let folder = environments.join(self.folder);
         let mut version = program(python);
         version.args(["-c", "import sys; print(sys.version, sys.executable)"]);
@@ -191,6 +196,6 @@ impl Peer {
     /// The package and, where it does not bring it along, what feeds it.
     fn packages(&self) -> Vec<&str> {
         let arrow = self.versions.lines().filter(|line| line.starts_with("pyarrow=="));
-        std::iter::once(self.package).chain(arrow).collect()
+        self.package.split_whitespace().chain(arrow).collect()
     }
 }

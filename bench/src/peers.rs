@@ -1,0 +1,253 @@
+//! Other queues on the same Postgres, one after the other, beside ours: what goes in, what is drained, how soon a job
+//! starts, and what a job costs the server.
+//!
+//! Ours runs with default settings. A rival runs with its default settings and with those that its documentation
+//! recommends for speed. All of them are durable: every enqueue and every completion is answered after a commit.
+
+mod install;
+mod rival;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use tokio_postgres::Client;
+
+use self::install::Installed;
+use self::rival::{RIVALS, Rival, Run, STARTS_SEC};
+use crate::report::{Goal, heading, line, median, percentile};
+use crate::throughput::{cost, fresh_database, settle_tables};
+use crate::{latency, noop, raw};
+
+/// A session that has ended has told the server's statistics what it did; the server needs a moment to write it down.
+const SETTLED: Duration = Duration::from_millis(500);
+const DEFAULT: &str = "default";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// A server on which a database may be made.
+    #[arg(long, env = "STARGATE_TEST_POSTGRES_URL")]
+    url: String,
+    /// Jobs in each run.
+    #[arg(long, default_value_t = 50_000)]
+    jobs: u64,
+    /// Rounds; the median is reported.
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// A drain that takes longer is broken off, and its rate is that of what was done.
+    #[arg(long, default_value_t = 15)]
+    bound_sec: u64,
+    /// Only these rivals; repeatable [default: all]
+    #[arg(long)]
+    only: Vec<String>,
+    /// The program Python that makes an environment for procrastinate.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+}
+
+/// What one round found.
+struct Figures {
+    insert: f64,
+    drain: f64,
+    /// Jobs that the drain got done.
+    done: u64,
+    wal: f64,
+    commits: f64,
+    p50: f64,
+    p99: f64,
+}
+
+/// Ours or a rival with one of its settings, and what its rounds found.
+struct Subject {
+    rival: Option<(&'static Rival, &'static str)>,
+    rounds: Vec<Figures>,
+    failure: Option<String>,
+}
+
+/// Everybody, in rounds; then the lines and the goals.
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let installed = Installed::prepare(&options.python)?;
+    let mut subjects = vec![Subject::of(None)];
+    for rival in RIVALS.iter().filter(|rival| options.wants(rival.name)) {
+        let failure = installed.install(rival).await.err().map(|error| reason(&error));
+        for settings in rival.settings {
+            let subject = Subject { failure: failure.clone(), ..Subject::of(Some((rival, settings))) };
+            subjects.push(subject);
+        }
+    }
+    for round in 0..options.repeats {
+        // Whoever comes first finds the machine as the round before left it; that is somebody else each time.
+        let count = subjects.len();
+        for at in 0..count {
+            let subject = &mut subjects[(round + at) % count];
+            subject.measure(options, &installed, round).await?;
+        }
+    }
+    heading(&format!(
+        "queues on Postgres, {} no-op jobs, one worker process each, median of {}",
+        options.jobs, options.repeats
+    ));
+    for subject in &subjects {
+        subject.print(options);
+    }
+    goals(&subjects);
+    Ok(())
+}
+
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+}
+
+impl Subject {
+    fn of(rival: Option<(&'static Rival, &'static str)>) -> Self {
+        Self { rival, rounds: Vec::new(), failure: None }
+    }
+
+    fn name(&self) -> String {
+        match self.rival {
+            None => "stargate (default)".to_owned(),
+            Some((rival, settings)) => format!("peer {} ({settings})", rival.name),
+        }
+    }
+
+    /// A rival that fails is not asked again; ours has to work.
+    async fn measure(&mut self, options: &Options, installed: &Installed, round: usize) -> Result<()> {
+        let Some((rival, settings)) = self.rival else {
+            println!("round {}: {}", round + 1, self.name());
+            self.rounds.push(measure_ours(options).await?);
+            return Ok(());
+        };
+        // Nor is one that is too slow for the bound: it would take most of the time, and its rate is known.
+        let too_slow = self.rounds.last().is_some_and(|figures| figures.done < options.jobs);
+        if self.failure.is_none() && !too_slow {
+            println!("round {}: {}", round + 1, self.name());
+            let url = fresh_database(&options.url).await?;
+            let run = Run { rival, settings, url, bound_sec: options.bound_sec, installed };
+            match measure_rival(options, &run).await {
+                Ok(figures) => self.rounds.push(figures),
+                Err(error) => self.failure = Some(reason(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn median(&self, what: impl Fn(&Figures) -> f64) -> f64 {
+        median(self.rounds.iter().map(what).collect())
+    }
+
+    /// Whether jobs went in with one call each.
+    fn singly(&self) -> bool {
+        self.rival.is_some_and(|(_, settings)| settings == DEFAULT)
+    }
+
+    fn print(&self, options: &Options) {
+        let name = self.name();
+        if let Some(failure) = &self.failure {
+            println!("{name}: not run: {failure}");
+        }
+        if self.rounds.is_empty() {
+            return;
+        }
+        let say =
+            |what: &str, value: f64, unit: &str| line(&format!("{name}: {what}"), value, unit, &Goal::None);
+        let insert = if self.singly() { "insert, one a call" } else { "insert, 1000 a call" };
+        say(insert, self.median(|figures| figures.insert), "jobs/s");
+        say("drain", self.median(|figures| figures.drain), "jobs/s");
+        let done = self.median(|figures| figures.done as f64);
+        if (done as u64) < options.jobs {
+            say(&format!("done within {} s", options.bound_sec), done, "jobs");
+        }
+        say("WAL per job", self.median(|figures| figures.wal), "bytes");
+        say("commits per job", self.median(|figures| figures.commits), "");
+        for (what, value) in [
+            ("start p50", self.median(|figures| figures.p50)),
+            ("start p99", self.median(|figures| figures.p99)),
+        ] {
+            if value.is_finite() {
+                say(what, value, "ms");
+            } else {
+                println!("{:<44} {:>12}", format!("{name}: {what}"), format!("not in {STARTS_SEC} s"));
+            }
+        }
+    }
+}
+
+/// The outer and the innermost cause, in one line.
+fn reason(error: &anyhow::Error) -> String {
+    let cause = error.root_cause().to_string();
+    let cause = cause.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    format!("{}: {cause}", error.to_string().lines().next().unwrap_or_default())
+}
+
+async fn measure_ours(options: &Options) -> Result<Figures> {
+    let jobs = usize::try_from(options.jobs)?;
+    let url = fresh_database(&options.url).await?;
+    let client = raw::connect(&url).await?;
+    let store = noop::open(&url).await?;
+    let insert = noop::insert(&store, jobs).await?;
+    settle_tables(&client).await?;
+    let before = cost(&client).await?;
+    let drain = noop::drain(&store, jobs).await?;
+    drop(store);
+    let (wal, commits) = cost_since(&client, &before, options.jobs).await?;
+    let url = fresh_database(&options.url).await?;
+    let mut waits = latency::measured_across_processes(&url).await?;
+    let (p50, p99) = (percentile(&mut waits, 50), percentile(&mut waits, 99));
+    Ok(Figures { insert, drain, done: options.jobs, wal, commits, p50, p99 })
+}
+
+async fn measure_rival(options: &Options, run: &Run<'_>) -> Result<Figures> {
+    run.setup().await?;
+    let insert = run.insert(options.jobs).await?;
+    let client = raw::connect(&run.url).await?;
+    let left: i64 = client.query_one(run.rival.left, &[]).await?.get(0);
+    anyhow::ensure!(u64::try_from(left)? == options.jobs, "{left} jobs are there after the insert");
+    settle_tables(&client).await?;
+    let before = cost(&client).await?;
+    let drain = run.drain(options.jobs).await?;
+    let (wal, commits) = cost_since(&client, &before, drain.jobs.max(1)).await?;
+    drop(client);
+    fresh_database(&options.url).await?;
+    run.setup().await?;
+    let mut waits = run.waits().await.context("starts")?;
+    let (p50, p99) = (percentile(&mut waits, 50), percentile(&mut waits, 99));
+    Ok(Figures { insert: insert.rate(), drain: drain.rate(), done: drain.jobs, wal, commits, p50, p99 })
+}
+
+/// Bytes of WAL and commits for each job.
+async fn cost_since(client: &Client, before: &crate::throughput::Cost, jobs: u64) -> Result<(f64, f64)> {
+    tokio::time::sleep(SETTLED).await;
+    let after = cost(client).await?;
+    let each = |now: f64, then: f64| (now - then) / jobs as f64;
+    Ok((each(after.wal_bytes, before.wal_bytes), each(after.commits, before.commits)))
+}
+
+/// Ours against the fastest rival in each figure, whichever that is and with whichever settings.
+fn goals(subjects: &[Subject]) {
+    let Some((ours, rivals)) = subjects.split_first() else { return };
+    let rivals: Vec<&Subject> = rivals.iter().filter(|subject| !subject.rounds.is_empty()).collect();
+    let best = |better: &dyn Fn(&Subject) -> f64| {
+        rivals.iter().copied().max_by(|one, other| better(one).total_cmp(&better(other)))
+    };
+    let drain = |subject: &Subject| subject.median(|figures| figures.drain);
+    // One call for a job is not compared with one for a thousand.
+    let insert =
+        |subject: &Subject| if subject.singly() { 0.0 } else { subject.median(|figures| figures.insert) };
+    let p50 = |subject: &Subject| subject.median(|figures| figures.p50);
+    if let Some(rival) = best(&drain) {
+        let what = format!("drain / {}", rival.name());
+        line(&what, drain(ours) / drain(rival), "", &Goal::AtLeast(1.5));
+    }
+    if let Some(rival) = best(&insert) {
+        let what = format!("insert / {}", rival.name());
+        line(&what, insert(ours) / insert(rival), "", &Goal::AtLeast(2.0));
+    }
+    if let Some(rival) = best(&|subject| -p50(subject)) {
+        let what = format!("start p50 / {}", rival.name());
+        // A start can come before the answer to the enqueue, and then counts as negative.
+        line(&what, p50(ours) / p50(rival).max(0.001), "", &Goal::AtMost(1.0));
+    }
+}
