@@ -41,7 +41,7 @@ fn post(site: &Site, service: &str, headers: &str) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
-        "POST /git/r.git/{service} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        "POST /git/r.git/{service} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-type: application/x-{service}-request\r\n{headers}\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();

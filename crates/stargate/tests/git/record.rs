@@ -87,9 +87,9 @@ async fn a_lock_that_a_killed_git_has_left_is_removed() {
         let at = if ahead { now + an_hour } else { now - an_hour };
         File::create(lock).unwrap().set_modified(at).unwrap();
     }
+    client.commit("second");
     let begin = Instant::now();
     let pushed = loop {
-        client.commit("second");
         let output = client.git(&["push", "-q", "origin", "HEAD:main"]);
         if output.status.success() || begin.elapsed() > Duration::from_secs(60) {
             break output;

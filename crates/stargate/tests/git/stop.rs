@@ -88,7 +88,7 @@ fn begin_push(site: &Site) -> TcpStream {
     let command = format!("{} {} refs/kv/a\0report-status", "0".repeat(40), site.client.head());
     let mut stream = TcpStream::connect(site.node.address()).unwrap();
     let head = format!(
-        "POST /git/r.git/git-receive-pack HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100000\r\n\
+        "POST /git/r.git/git-receive-pack HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 100000\r\n\
          content-type: application/x-git-receive-pack-request\r\n\r\n{:04x}{command}0000PACK\0\0\0\u{2}\0\0\0\u{3}",
         command.len() + 4
     );
