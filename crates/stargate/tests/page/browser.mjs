@@ -25,7 +25,7 @@ const browser = await chromium.launch({
 // A window that notes what no page may do.
 async function open(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  context.setDefaultTimeout(30000);
+  context.setDefaultTimeout(60000);
   const page = await context.newPage();
   page.on('console', (message) => {
     // A page that says what is wrong with a form, or that there is none, is answered as such, which the browser notes.
