@@ -84,6 +84,8 @@ const OURS: [(&str, &[&str]); 21] = [
             "stargate-jobs",
             "stargate-directive",
             "stargate-feed",
+            // A Redis and nodes of the real program, for what a change of the leader takes.
+            "stargate-testkit",
         ],
     ),
     // Nothing of the product: it judges by what it finds outside.
