@@ -67,6 +67,12 @@ const PLANS: &[Plan] = &[
     ),
     plan("streams", &["streams"], &["streams", "--jobs", "2000", "--repeats", "1"]),
     plan("clip", &["clip", "--repeats", "5"], &["clip", "--repeats", "1"]),
+    // A round of all of them takes a quarter of an hour.
+    plan(
+        "peers",
+        &["peers", "--repeats", "1"],
+        &["peers", "--repeats", "1", "--jobs", "500", "--only", "graphile-worker"],
+    ),
     plan(
         "git",
         &["git"],

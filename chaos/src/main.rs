@@ -104,7 +104,7 @@ fn main() -> Result<ExitCode> {
         }
         Subject::Rivals(RivalsArgs { folder, only, stargate }) => {
             let folder = std::path::absolute(folder)?;
-            rivals(&stargate.unwrap_or(beside), &folder, &only)?;
+            rivals(&std::path::absolute(stargate.unwrap_or(beside))?, &folder, &only)?;
             true
         }
     };
