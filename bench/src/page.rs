@@ -205,7 +205,10 @@ mod tests {
     #[test]
     fn the_page_is_that_of_the_stored_run() {
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let Some(results) = Results::read(&project.join("bench/results/last.json")).unwrap() else { return };
+        let Some(results) = Results::read(&project.join("bench/results/last.json")).unwrap() else {
+            assert!(!project.join(PAGE).exists(), "{PAGE} is of no run that is stored");
+            return;
+        };
         let stored = std::fs::read_to_string(project.join(PAGE)).unwrap();
         let notes = std::fs::read_to_string(project.join(NOTES)).unwrap();
         let expected = page(&results, None, &notes);

@@ -38,8 +38,17 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
 
 /// The largest resident size of a process so far, in MiB.
 pub(crate) fn peak_memory(process: &str) -> Result<f64> {
+    memory_of(process, "VmHWM:")
+}
+
+/// The resident size of a process now, in MiB.
+pub(crate) fn memory(process: &str) -> Result<f64> {
+    memory_of(process, "VmRSS:")
+}
+
+fn memory_of(process: &str, field: &'static str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    let kibibytes: f64 = peak.trim().trim_end_matches("kB").trim().parse()?;
+    let size = status.lines().find_map(|line| line.strip_prefix(field)).context(field)?;
+    let kibibytes: f64 = size.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kibibytes / 1024.0)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::git::node::Home;
 use crate::git::{in_turn, program_of};
-use crate::noop;
 use crate::report::{Goal, heading, line, median};
+use crate::{noop, scale};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -37,7 +37,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     let home = Home::new(&program_of(options.stargate.as_deref())?)?;
     let node = home.up().await?;
     let store = noop::open(&format!("sqlite:{}", home.dir().join("stargate.db").display())).await?;
-    let memory = || memory_mib(&node.id()?.to_string());
+    let memory = || scale::memory(&node.id()?.to_string());
     let mut rates: [Vec<f64>; 2] = [vec![], vec![]];
     let (mut ratios, mut more) = (vec![], vec![]);
     for round in 0..options.repeats {
@@ -90,12 +90,4 @@ async fn open(address: &str, count: usize) -> Result<JoinSet<Result<()>>> {
         });
     }
     Ok(streams)
-}
-
-/// What a process holds in memory now.
-fn memory_mib(process: &str) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no memory")?;
-    let kib: f64 = line.trim().trim_end_matches(" kB").parse().context("no number")?;
-    Ok(kib / 1024.0)
 }
