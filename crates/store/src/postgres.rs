@@ -28,6 +28,7 @@ mod diagnose;
 mod directive;
 mod enqueue;
 pub(crate) mod error;
+mod floors;
 pub(crate) mod import;
 mod lanes;
 mod leadership;
@@ -111,6 +112,8 @@ pub struct Options {
     pub statement_timeout: Option<Duration>,
     /// For a process that writes once and ends: nothing is listened for, which saves two connections.
     pub deaf: bool,
+    /// Claims remember from the beginning what they have taken, and not only when vacuums do not help; for tests.
+    pub floors: bool,
 }
 
 /// Jobs kept in a Postgres database.
@@ -157,6 +160,7 @@ struct Inner {
     lanes: lanes::Lanes,
     batcher: enqueue::Batcher,
     vacuum: vacuum::Vacuum,
+    floors: floors::Floors,
     calls: Arc<Calls>,
     /// What the notifications of this process say, so that it can tell them from others'.
     own: String,
@@ -169,6 +173,12 @@ impl Inner {
     /// Wakes the sleepers of this process.
     fn wake(&self) {
         self.calls.anywhere();
+    }
+
+    /// The same for jobs that may have been due long ago.
+    fn wake_for_old(&self) {
+        self.floors.forget();
+        self.wake();
     }
 
     /// Wakes the sleepers of other processes, when the transaction commits.
@@ -187,6 +197,7 @@ impl Postgres {
         };
         let connector = make(url, Planning::Fitted, options.pooled)?;
         let steady = make(url, Planning::Steady, options.pooled)?;
+        let ordered = make(url, Planning::Ordered, options.pooled)?;
         let listening = match &options.listen_url {
             Some(direct) => make(direct, Planning::Fitted, false)?,
             None => connector.clone(),
@@ -195,7 +206,7 @@ impl Postgres {
         let (own, calls) = (format!("{:016x}", rand::rng().random::<u64>()), Arc::new(Calls::new()));
         let inner = Inner {
             clock: options.clock,
-            claim: line(),
+            claim: Line::new(ordered),
             settle: line(),
             beat: line(),
             enqueue: line(),
@@ -211,6 +222,7 @@ impl Postgres {
             lanes: lanes::Lanes::default(),
             batcher: enqueue::Batcher::default(),
             vacuum: vacuum::Vacuum::default(),
+            floors: floors::Floors::new(options.floors),
             calls: calls.clone(),
             own: own.clone(),
             keyed: AtomicBool::new(false),

@@ -11,6 +11,8 @@ mod copies;
 mod directives;
 #[path = "postgres/leadership.rs"]
 mod leadership;
+#[path = "postgres/pinned.rs"]
+mod pinned;
 #[path = "postgres/pooler.rs"]
 mod pooler;
 #[path = "postgres/sql.rs"]

@@ -15,7 +15,12 @@ async fn random_histories_on_sqlite_agree_with_the_model() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_histories_on_postgres_agree_with_the_model() {
-    simulation::run("random_histories_on_postgres", 8, open_postgres).await;
+    simulation::run("random_histories_on_postgres", 8, || open_postgres(false)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_histories_on_postgres_agree_with_the_model_where_the_dead_stay() {
+    simulation::run("random_histories_on_postgres_where_the_dead_stay", 8, || open_postgres(true)).await;
 }
 
 async fn open_sqlite() -> Fixture {
@@ -27,10 +32,14 @@ async fn open_sqlite() -> Fixture {
     .await
 }
 
-async fn open_postgres() -> Fixture {
-    Fixture::in_postgres(|url, clock| async move {
-        let options =
-            postgres::Options { clock: Clock::Manual(clock), migrate: true, ..postgres::Options::default() };
+async fn open_postgres(floors: bool) -> Fixture {
+    Fixture::in_postgres(move |url, clock| async move {
+        let options = postgres::Options {
+            clock: Clock::Manual(clock),
+            migrate: true,
+            floors,
+            ..postgres::Options::default()
+        };
         let store = Postgres::connect(&url, options).await.expect("Postgres connects");
         Arc::new(store) as SharedStore
     })

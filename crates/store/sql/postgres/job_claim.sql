@@ -7,7 +7,13 @@
 -- Gives nothing out either to a worker that has been silent for the shortest of its leases: the new ones would have run
 -- out already, so it has to beat first.
 --
--- $1 now, $2 worker, $3 limit, $4 queues (empty: all), $5 kinds, $6 slots, $7 lease_ms, $8 token, $9 upkeep first
+-- What lies below a floor is not looked at (floors.rs): lanes are searched for between $10 and $11, and those that have
+-- floors are read in the parts that are given, one of a single priority from a due time on. Others are read whole, in a branch
+-- of its own: bounds of which the planner does not know how much they leave out would have it sort the lane.
+--
+-- $1 now, $2 worker, $3 limit, $4 queues (empty: all), $5 kinds, $6 slots, $7 lease_ms, $8 token, $9 upkeep first,
+-- $10 above lanes, $11 below lanes, $12 lanes of the parts, $13 their highest priorities, $14 their lowest, $15 since when,
+-- $16 delayed jobs since when
 with recursive at as materialized (
     -- A lost claim only makes the job claimable again, so its commit need not wait for the disk.
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
@@ -18,29 +24,40 @@ with recursive at as materialized (
       from stargate.worker w, at
      where w.id = $2::integer and w.gone_at is null
        for key share of w
-), found (lane_id) as (
-    (select j.lane_id from stargate.job j where j.stage = 0 order by j.lane_id limit 1)
+), found (lane_id, below) as (
+    select (select j.lane_id from stargate.job j
+             where j.stage = 0 and j.lane_id > g.above and j.lane_id < g.below order by j.lane_id limit 1), g.below
+      from unnest($10::integer[], $11::integer[]) g (above, below)
     union all
-    select (select j.lane_id from stargate.job j where j.stage = 0 and j.lane_id > f.lane_id order by j.lane_id limit 1)
+    select (select j.lane_id from stargate.job j
+             where j.stage = 0 and j.lane_id > f.lane_id and j.lane_id < f.below order by j.lane_id limit 1), f.below
       from found f where f.lane_id is not null
 ), served as materialized (
     select l.id, l.kind, l.limit_key, k.slots, k.lease_ms
-      from found f
+      from (select f.lane_id from found f union all select distinct p.lane_id from unnest($12::integer[]) p (lane_id)) f
       join stargate.lane l on l.id = f.lane_id
       join unnest($5::text[], $6::integer[], $7::integer[]) k (kind, slots, lease_ms) on k.kind = l.kind
      where (cardinality($4::text[]) = 0 or l.queue = any ($4::text[]))
        and not exists (select from stargate.pause p
                         where (p.scope = 'queue' and p.name = l.queue) or (p.scope = 'kind' and p.name = l.kind))
+), part as materialized (
+    select s.id as lane_id, p.most, p.least, p.since
+      from served s
+      join unnest($12::integer[], $13::smallint[], $14::smallint[], $15::timestamptz[]) p (lane_id, most, least, since)
+        on p.lane_id = s.id
+    union all
+    select s.id, null, null, null from served s where s.id <> all ($12::integer[])
 ), upkeep as materialized (
-    select (select j.run_at from stargate.job j where j.stage = 1 order by j.run_at limit 1) as due_at,
+    select (select j.run_at from stargate.job j
+             where j.stage = 1 and j.run_at >= coalesce($16::timestamptz, '-infinity') order by j.run_at limit 1) as due_at,
            (select min(case when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now
                             then w.beat_at + w.lease_min_ms * interval '1 millisecond'
                             else w.beat_at + (select min(j.lease_ms) from stargate.job j
                                                where j.worker_id = w.id and j.stage = 3) * interval '1 millisecond' end)
               from stargate.worker w
              where w.gone_at is null
-               and exists (select from stargate.job j where j.worker_id = w.id and j.stage = 3)
-               and (w.id <> $2::integer or w.beat_at + w.lease_min_ms * interval '1 millisecond' <= at.now)) as expires_at,
+               and case when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now then w.id <> $2::integer
+                        else exists (select from stargate.job j where j.worker_id = w.id and j.stage = 3) end) as expires_at,
            exists (select from served s where s.limit_key <> '') as keyed
       from at
 ), gate as materialized (
@@ -59,11 +76,28 @@ with recursive at as materialized (
                        row_number() over (partition by s.kind order by j.priority desc, j.run_at, j.id) as place
                   from served s
                   cross join lateral (
-                        select b.* from (
-                            select j.id, j.priority, j.run_at from stargate.job j
-                             where j.stage = 0 and j.lane_id = s.id
-                             order by j.priority desc, j.run_at, j.id
-                             limit 1000) b
+                        select b.* from (select * from part p where p.lane_id = s.id order by p.most desc) p
+                         cross join lateral (
+                            select * from (
+                                select j.id, j.priority, j.run_at from stargate.job j
+                                 where p.most is null
+                                   and j.stage = 0 and j.lane_id = s.id
+                                 order by j.priority desc, j.run_at, j.id
+                                 limit 1000) whole
+                            union all
+                            select * from (
+                                select j.id, j.priority, j.run_at from stargate.job j
+                                 where p.since is null
+                                   and j.stage = 0 and j.lane_id = s.id and j.priority between p.least and p.most
+                                 order by j.priority desc, j.run_at, j.id
+                                 limit 1000) between_floors
+                            union all
+                            select * from (
+                                select j.id, j.priority, j.run_at from stargate.job j
+                                 where p.since is not null
+                                   and j.stage = 0 and j.lane_id = s.id and j.priority = p.most and j.run_at >= p.since
+                                 order by j.run_at, j.id
+                                 limit 1000) above_floor) b
                          limit least($3::integer, s.slots)) j
                  where exists (select from gate) and (select count(*) from served) > 1) r
              where r.place <= r.slots
@@ -76,12 +110,31 @@ with recursive at as materialized (
       cross join lateral (
             -- The constant tells the planner that this is small, which it cannot see from a parameter: without it, a
             -- large table makes the statement look dear enough to be compiled. No more rows are locked than are read.
-            select b.ctid from (
-                select j.ctid from stargate.job j
-                 where j.stage = 0 and j.lane_id = share.id
-                 order by j.priority desc, j.run_at, j.id
-                 limit 1000
-                   for update skip locked) b
+            select b.ctid from (select * from part p where p.lane_id = share.id order by p.most desc) p
+             cross join lateral (
+                select * from (
+                    select j.ctid from stargate.job j
+                     where p.most is null
+                       and j.stage = 0 and j.lane_id = share.id
+                     order by j.priority desc, j.run_at, j.id
+                     limit 1000
+                       for update skip locked) whole
+                union all
+                select * from (
+                    select j.ctid from stargate.job j
+                     where p.since is null
+                       and j.stage = 0 and j.lane_id = share.id and j.priority between p.least and p.most
+                     order by j.priority desc, j.run_at, j.id
+                     limit 1000
+                       for update skip locked) between_floors
+                union all
+                select * from (
+                    select j.ctid from stargate.job j
+                     where p.since is not null
+                       and j.stage = 0 and j.lane_id = share.id and j.priority = p.most and j.run_at >= p.since
+                     order by j.run_at, j.id
+                     limit 1000
+                       for update skip locked) above_floor) b
              limit share.n) j
 ), claimed as (
     -- By row address: whatever the statistics say, this is never a scan of the table. Time stands still within a

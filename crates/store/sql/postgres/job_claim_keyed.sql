@@ -38,8 +38,8 @@ with recursive at as materialized (
                                                where j.worker_id = w.id and j.stage = 3) * interval '1 millisecond' end)
               from stargate.worker w
              where w.gone_at is null
-               and exists (select from stargate.job j where j.worker_id = w.id and j.stage = 3)
-               and (w.id <> $2::integer or w.beat_at + w.lease_min_ms * interval '1 millisecond' <= at.now)) as expires_at,
+               and case when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now then w.id <> $2::integer
+                        else exists (select from stargate.job j where j.worker_id = w.id and j.stage = 3) end) as expires_at,
            exists (select from served s where s.limit_key <> '') as keyed
       from at
 ), gate as materialized (

@@ -1,6 +1,8 @@
 -- Ends executions: out of the hot table, into the history, with what they held of their limit keys given back.
 -- One statement for a whole batch; a fence that does not match changes nothing and is not answered. Only a job that
--- is being run has a token. Its stage is not asked for, because the planner would then begin with all running jobs.
+-- is being run has a token. Its stage is not asked for, because the planner would then begin with all running jobs. And
+-- "any (array[id])" leaves it nothing but to look up each: where a vacuum found the table all but empty it would read
+-- all of it in the order of ids, to merge it with the few that it expects here.
 -- Nor does one whose lease has run out, unless $10 is set. As long as no worker has been silent for the shortest of its
 -- leases none has, so normally one look at the workers answers for the whole batch.
 -- Unless $8 is set, jobs with children are left alone: those are released in a transaction, because children that
@@ -12,7 +14,7 @@ with gone as (
     delete from stargate.job j
      using unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::smallint[], $6::text[], $7::text[])
            f (id, attempt, token, state, result, error)
-     where j.id = f.id and j.attempt = f.attempt and j.token = f.token and ($8::boolean or not j.has_children)
+     where j.id = any (array[f.id]) and j.attempt = f.attempt and j.token = f.token and ($8::boolean or not j.has_children)
        and ($10::boolean
             or not exists (select from stargate.worker w
                             where w.gone_at is null

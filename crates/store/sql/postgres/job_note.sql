@@ -1,5 +1,6 @@
 -- Records progress and events of running jobs whose lease has not run out. Several notes of one job get consecutive
 -- numbers.
+-- Each row is looked up by "any (array[id])" for the reason that job_finish.sql gives.
 --
 -- $1 now, $2 ids, $3 attempts, $4 tokens, $5 progress, $6 events, $7 their data
 with f as materialized (
@@ -14,7 +15,7 @@ with f as materialized (
     update stargate.job j
        set progress = coalesce(o.progress, j.progress), last_seq = j.last_seq + o.events
       from one o
-     where j.id = o.id and j.attempt = o.attempt and j.token = o.token
+     where j.id = any (array[o.id]) and j.attempt = o.attempt and j.token = o.token
        and (select w.beat_at from stargate.worker w where w.id = j.worker_id) + j.lease_ms * interval '1 millisecond'
            > coalesce($1::timestamptz, now())
     returning j.id, j.attempt, j.token, j.last_seq - o.events as seq_before

@@ -1,4 +1,4 @@
--- Makes delayed jobs ready whose time has come, the earliest first; how many.
+-- Makes delayed jobs ready whose time has come, the earliest first; how many, and since when the first was due.
 with promoted as (
     update stargate.job j set stage = 0
      where j.ctid = any (array(
@@ -6,6 +6,6 @@ with promoted as (
              where d.stage = 1 and d.run_at <= coalesce($1::timestamptz, now())
              order by d.run_at limit 1000
                for update skip locked))
-    returning j.id
+    returning j.run_at
 )
-select count(*) from promoted
+select count(*), min(p.run_at) from promoted p

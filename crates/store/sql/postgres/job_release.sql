@@ -1,5 +1,6 @@
 -- Hands executions back that never began: as if they had not been claimed. A rate's token stays spent. One that did
 -- leave events is left alone: its numbers must not be given out again. So is one whose lease has run out.
+-- Each row is looked up by "any (array[id])" for the reason that job_finish.sql gives.
 --
 -- $1 now, $2 ids, $3 attempts, $4 tokens
 with back as (
@@ -7,7 +8,7 @@ with back as (
        set stage = 0, attempt = j.attempt - 1, token = null, lease_ms = null, worker_id = null, started_at = null,
            last_seq = j.started_seq - 1, started_seq = 0
       from unnest($2::bigint[], $3::smallint[], $4::bigint[]) f (id, attempt, token)
-     where j.id = f.id and j.attempt = f.attempt and j.token = f.token and not j.cancel_requested
+     where j.id = any (array[f.id]) and j.attempt = f.attempt and j.token = f.token and not j.cancel_requested
        and j.last_seq = j.started_seq
        and (select w.beat_at from stargate.worker w where w.id = j.worker_id) + j.lease_ms * interval '1 millisecond'
            > coalesce($1::timestamptz, now())

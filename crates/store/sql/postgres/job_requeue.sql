@@ -1,6 +1,7 @@
 -- Ends executions without ending the jobs: retry, stale lease, shutdown. The attempt's `processing` event becomes a row,
 -- followed by the event that tells why, with the text it had before (json_build_object would add spaces). A job whose end was asked for is left alone: it is to be cancelled instead. So is
 -- one whose lease has run out, unless $11 is set.
+-- Each row is looked up by "any (array[id])" for the reason that job_finish.sql gives.
 --
 -- $1 now, $2 ids, $3 attempts, $4 tokens, $5 delays in microseconds (null: keep the due time), $6 give the attempt back,
 -- $7 crashes to add, $8 errors, $9 events, $10 their data, $11 also with a lease that has run out
@@ -9,7 +10,7 @@ with held as materialized (
            f.delay_us, f.give_back, f.crashes, f.error, f.event, f.data
       from unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::smallint[], $8::text[], $9::text[],
                   $10::text[]) f (id, attempt, token, delay_us, give_back, crashes, error, event, data)
-      join stargate.job j on j.id = f.id and j.attempt = f.attempt and j.token = f.token
+      join stargate.job j on j.id = any (array[f.id]) and j.attempt = f.attempt and j.token = f.token
       left join stargate.worker w on w.id = j.worker_id
      where not j.cancel_requested
        and ($11::boolean or w.beat_at + j.lease_ms * interval '1 millisecond' > coalesce($1::timestamptz, now()))
@@ -24,7 +25,7 @@ with held as materialized (
            error = coalesce(h.error::json, j.error),
            token = null, lease_ms = null, last_seq = j.last_seq + 1, started_seq = 0
       from held h, (select coalesce($1::timestamptz, now()) as now) t
-     where j.id = h.id
+     where j.id = any (array[h.id])
     returning j.id
 ), told as (
     insert into stargate.job_event (job_id, seq, at, event, data)

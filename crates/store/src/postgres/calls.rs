@@ -36,7 +36,17 @@ enum Since {
 
 /// A general claim under way.
 #[derive(Debug)]
-pub(super) struct Round(u64);
+pub(super) struct Round {
+    number: u64,
+    anything: bool,
+}
+
+impl Round {
+    /// Whether something was heard before it that may be anywhere.
+    pub(super) fn heard_of_anything(&self) -> bool {
+        self.anything
+    }
+}
 
 impl Calls {
     pub(super) fn new() -> Self {
@@ -91,14 +101,14 @@ impl Calls {
         let mut news = self.lock();
         news.round += 1;
         news.caught_up = None;
-        news.since = Since::Nothing;
-        Round(news.round)
+        let anything = std::mem::take(&mut news.since) == Since::Anything;
+        Round { number: news.round, anything }
     }
 
     /// A general claim took everything it could.
     pub(super) fn caught_up(&self, round: &Round, request: &ClaimRequest) {
         let mut news = self.lock();
-        if news.round == round.0 {
+        if news.round == round.number {
             news.caught_up = Some(asking(request));
         }
     }

@@ -14,6 +14,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::Session;
 use super::error::again;
+use super::floors::{Look, Taken};
 use super::lanes::Lane;
 use super::rows::{json, millis, small, span};
 use super::{Inner, claim_lane, recover, sql, vacuum};
@@ -67,6 +68,9 @@ pub(super) async fn claim(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<
         }
     }
     let round = inner.calls.begin();
+    if round.heard_of_anything() {
+        inner.floors.owe();
+    }
     let claim = claim_anywhere(inner, request).await?;
     let given = |kind: &str| claim.jobs.iter().filter(|job| *job.kind == *kind).count();
     let has_slots = |kind: &KindSlots| given(&kind.kind) < kind.slots as usize;
@@ -85,7 +89,8 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
     let mut keyed = inner.keyed.load(Ordering::Relaxed);
     loop {
         let mut s = inner.claim.session().await?;
-        let (head, rows) = match take(inner, &mut s, &ask, keyed, upkeep_left > 0).await {
+        let look = inner.floors.look(request);
+        let (head, rows) = match take(inner, &mut s, &ask, &look, keyed, upkeep_left > 0).await {
             // What was given out already must reach the worker.
             Err(_) if !placed.is_empty() => break,
             taken => taken?,
@@ -103,7 +108,8 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
         if upkeep_left > 0 && (due || expired) {
             upkeep_left -= 1;
             if due {
-                promote(inner, &mut s).await?;
+                let first = promote(inner, &mut s).await?;
+                inner.floors.forget_before(head.now, first);
             }
             drop(s);
             if expired {
@@ -127,6 +133,11 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
             }
         }
         let exhausted = ask.subtract(&new);
+        if !keyed {
+            let full = exhausted || ask.limit == 0;
+            inner.floors.taken(&look, head.now, new.iter().map(Placed::taken), full);
+            inner.floors.delayed(&look, head.now, head.due_at);
+        }
         let more = keyed && exhausted && !new.is_empty() && ask.limit > 0;
         placed.extend(new);
         // Within one statement a key's room may go to jobs that then find no slot for their kind; without those kinds
@@ -137,7 +148,8 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
         }
         if ask.limit > 0 {
             let next = [head.due_at, head.expires_at, head.token_at].into_iter().flatten().min();
-            claim.next_look = next.map(|at| span(head.now, at));
+            let below = inner.floors.owed_in(request);
+            claim.next_look = next.map(|at| span(head.now, at)).into_iter().chain(below).min();
         }
         break;
     }
@@ -188,6 +200,7 @@ async fn take(
     inner: &Inner,
     s: &mut Session<'_>,
     ask: &Ask<'_>,
+    look: &Look,
     keyed: bool,
     upkeep: bool,
 ) -> Result<(Head, Vec<Row>)> {
@@ -202,12 +215,20 @@ async fn take(
         (&ask.leases as _, Type::INT4_ARRAY),
         (&ask.token as _, Type::INT8),
         (&upkeep as _, Type::BOOL),
+        (&look.above as _, Type::INT4_ARRAY),
+        (&look.below as _, Type::INT4_ARRAY),
+        (&look.lanes as _, Type::INT4_ARRAY),
+        (&look.most as _, Type::INT2_ARRAY),
+        (&look.least as _, Type::INT2_ARRAY),
+        (&look.since as _, Type::TIMESTAMPTZ_ARRAY),
+        (&look.delayed as _, Type::TIMESTAMPTZ),
     ];
-    let statement = if keyed { sql!("job_claim_keyed") } else { sql!("job_claim") };
+    let (statement, params) =
+        if keyed { (sql!("job_claim_keyed"), &params[..9]) } else { (sql!("job_claim"), &params[..]) };
     let mut tries = 0;
     loop {
         tries += 1;
-        let result = s.rows(OPERATION, statement, &params).await;
+        let result = s.rows(OPERATION, statement, params).await;
         if again(&result, tries) {
             continue;
         }
@@ -218,22 +239,25 @@ async fn take(
     }
 }
 
-/// Makes due jobs ready.
-async fn promote(inner: &Inner, s: &mut Session<'_>) -> Result<()> {
+/// Makes due jobs ready; since when the first was due.
+async fn promote(inner: &Inner, s: &mut Session<'_>) -> Result<Option<Timestamp>> {
     let now = inner.clock.for_statement();
+    let mut first = None;
     for _ in 0..PROMOTE_ROUNDS {
-        let promoted: i64 =
-            s.value("promote due jobs", sql!("job_promote"), &[(&now, Type::TIMESTAMPTZ)]).await?;
-        if promoted < 1000 {
+        let rows = s.rows("promote due jobs", sql!("job_promote"), &[(&now, Type::TIMESTAMPTZ)]).await?;
+        let Some(row) = rows.first() else { break };
+        first = first.or(row.get(1));
+        if row.get::<_, i64>(0) < 1000 {
             break;
         }
     }
-    Ok(())
+    Ok(first)
 }
 
 /// A claimed job and what decides its place.
 struct Placed {
     job: ClaimedJob,
+    lane: i32,
     key: Arc<str>,
     weight: i32,
     priority: i16,
@@ -256,12 +280,19 @@ impl Placed {
         };
         Self {
             job,
+            lane: row.get(9),
             key: lane.limit_key.clone(),
             weight: row.get::<_, Option<i32>>(7).unwrap_or(1).max(1),
             priority: row.get(13),
             start: row.get::<_, Option<f64>>(6).unwrap_or(0.0),
             run_at,
         }
+    }
+
+    fn taken(&self) -> Taken {
+        let job = &self.job;
+        let (queue, kind) = (job.queue.clone(), job.kind.clone());
+        Taken { lane: self.lane, queue, kind, priority: self.priority, run_at: self.run_at }
     }
 
     /// Priority, then the virtual time of the limit key, then due time, then id.

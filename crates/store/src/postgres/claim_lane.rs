@@ -9,6 +9,7 @@ use stargate_queue::{Fence, JobId, LeaseToken, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::floors::Taken;
 use super::rows::{json, millis, small, span};
 use super::{Inner, recover, sql};
 
@@ -25,6 +26,7 @@ pub(super) async fn claim(inner: &Inner, request: &ClaimRequest, id: i32) -> Res
     };
     let now = inner.clock.for_statement();
     let token: i64 = rand::rng().random();
+    let look = inner.floors.look_in(id);
     let params = [
         (&now as _, Type::TIMESTAMPTZ),
         (&recover::number(request.worker) as _, Type::INT4),
@@ -32,9 +34,24 @@ pub(super) async fn claim(inner: &Inner, request: &ClaimRequest, id: i32) -> Res
         (&id as _, Type::INT4),
         (&millis(kind.lease) as _, Type::INT4),
         (&token as _, Type::INT8),
+        (&look.most as _, Type::INT2_ARRAY),
+        (&look.least as _, Type::INT2_ARRAY),
+        (&look.since as _, Type::TIMESTAMPTZ_ARRAY),
+        (&look.delayed as _, Type::TIMESTAMPTZ),
     ];
     let mut rows = s.rows("give out jobs", sql!("job_claim_lane"), &params).await?;
     rows.sort_by_key(|row| (Reverse(row.get::<_, i16>(5)), row.get::<_, Timestamp>(6), row.get::<_, i64>(1)));
+    if let Some(row) = rows.first() {
+        let taken = |row: &Row| Taken {
+            lane: id,
+            queue: lane.queue.clone(),
+            kind: lane.kind.clone(),
+            priority: row.get(5),
+            run_at: row.get(6),
+        };
+        // It looks below no floor, so it matters not whether there was more.
+        inner.floors.taken(&look, row.get(0), rows.iter().map(taken), true);
+    }
     let claimed = |row: &Row| ClaimedJob {
         fence: Fence { job: JobId(row.get(1)), attempt: small(row, 2), token: LeaseToken(token) },
         kind: lane.kind.clone(),

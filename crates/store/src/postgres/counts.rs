@@ -1,8 +1,8 @@
 //! How many jobs each queue has.
 //!
 //! Every page shows it, and it is counted, not kept: a count that enqueue and settle keep up to date would be a row that
-//! all of them wait for. Few jobs are counted each time. Many ([`LARGE`]) are counted in the background, at most every
-//! [`FRESH`], and only while somebody asks; meanwhile the last counts are told.
+//! all of them wait for. Few jobs are counted each time. Many ([`LARGE`]), and those that took [`LONG`], are counted in the
+//! background, at most every [`FRESH`], and only while somebody asks; meanwhile the last counts are told.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,8 @@ use super::{Inner, operate, sql};
 
 /// So many jobs take long enough to count that an answer is kept.
 const LARGE: u64 = 50_000;
+/// Few jobs take as long where the dead among them cannot be removed.
+const LONG: Duration = Duration::from_millis(100);
 /// How long somebody waits for the count of another before counting too: a server that does not answer is waited for once.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// For how long they are not counted again.
@@ -56,11 +58,12 @@ impl Counts {
         Some((counts, anew))
     }
 
-    /// Keeps counts that took long; they are as old as the question.
+    /// Keeps counts that are many or took long; they are as old as the question.
     fn keep(&self, asked: Instant, counts: &[QueueCounts]) {
         let jobs: u64 =
             counts.iter().map(|q| q.ready + q.delayed + q.blocked + q.processing + q.failed).sum();
-        self.kept().counted = (jobs >= LARGE).then(|| (asked, counts.to_vec()));
+        let is_dear = jobs >= LARGE || asked.elapsed() >= LONG;
+        self.kept().counted = is_dear.then(|| (asked, counts.to_vec()));
     }
 }
 

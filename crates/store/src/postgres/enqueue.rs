@@ -4,7 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use stargate_base::Epoch;
+use stargate_base::clock::wall;
 use stargate_queue::store::{Enqueued, Once};
 use stargate_queue::{Due, Error, JobId, NewJob, Result};
 use tokio::sync::{Semaphore, oneshot};
@@ -232,6 +234,9 @@ async fn insert_plain(
         let rows = insert_rows(inner, s, guard, jobs, &lanes, &vec![0; jobs.len()]).await?;
         rows.into_iter().map(|(id, _)| id).collect()
     };
+    if are_old(inner, jobs) {
+        inner.floors.forget();
+    }
     inner.calls.lanes(&lanes);
     Ok(ids.into_iter().map(|id| Enqueued { id: JobId(id), existing: false }).collect())
 }
@@ -292,7 +297,22 @@ async fn insert_in_transaction(
     ensure_lanes(inner, s, guard, jobs).await?;
     leadership::begin(s, guard).await?;
     let result = insert_within(inner, s, jobs).await;
-    finish(s, result).await.inspect(|_| inner.wake())
+    finish(s, result).await.inspect(|_| wake_for(inner, jobs))
+}
+
+/// Whether some may have been due for a while when they are accepted. The clock of this machine need not be the server's.
+fn are_old(inner: &Inner, jobs: &[&NewJob]) -> bool {
+    const CLOCKS_APART: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
+    let is_old = |at: Timestamp| at < inner.clock.for_statement().unwrap_or_else(wall) + CLOCKS_APART;
+    jobs.iter().any(|job| matches!(job.due, Due::At(at) if is_old(at)))
+}
+
+fn wake_for(inner: &Inner, jobs: &[&NewJob]) {
+    if are_old(inner, jobs) {
+        inner.wake_for_old();
+    } else {
+        inner.wake();
+    }
 }
 
 /// Makes lanes that are missing: they stay even if the transaction that follows does not. Whatever a leader makes is part
@@ -472,7 +492,7 @@ async fn insert_rows(
     let now = inner.clock.for_statement();
     let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.get()).collect();
     let priorities: Vec<i16> = jobs.iter().map(|job| job.priority).collect();
-    let run_at: Vec<Option<jiff::Timestamp>> = jobs
+    let run_at: Vec<Option<Timestamp>> = jobs
         .iter()
         .map(|job| match job.due {
             Due::At(at) => Some(at),
@@ -547,7 +567,7 @@ pub(super) async fn enqueue_once(
             inner.lanes.forget(&jobs);
         }
         if !again(&result, tries) {
-            inner.wake();
+            wake_for(inner, &jobs);
             return result;
         }
     }

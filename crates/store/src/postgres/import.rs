@@ -56,7 +56,7 @@ impl Postgres {
         if let Err(error) = analyzed.await {
             tracing::debug!(error = &error as &dyn std::error::Error, "cannot analyze after the move");
         }
-        self.inner.wake();
+        self.inner.wake_for_old();
     }
 }
 

@@ -125,7 +125,7 @@ pub(super) async fn turn(inner: &Inner, source: &str, claims: &[Claim], turn: Li
             let params =
                 [(&now as _, Type::TIMESTAMPTZ), source, items, marks, (&inner.own as _, Type::TEXT)];
             let turned = s.value("let the jobs of a source run", sql!("link_hold"), &params).await?;
-            inner.wake();
+            inner.wake_for_old();
             turned
         }
         LinkTurn::Disown => s.value("disown items of a source", sql!("link_disown"), &named).await?,

@@ -37,7 +37,7 @@ pub(super) async fn recover(inner: &Inner, asking: Option<WorkerId>) -> Result<V
         let result = finish(&mut s, result).await;
         if !again(&result, tries) {
             if result.as_ref().is_ok_and(|recovered| !recovered.is_empty()) {
-                inner.wake();
+                inner.wake_for_old();
             }
             return result;
         }
@@ -208,7 +208,7 @@ pub(super) async fn beat_on(inner: &Inner, s: &mut Session<'_>, worker: i32) -> 
             continue;
         }
         if result.as_ref().is_ok_and(|beat| !beat.recovered.is_empty()) {
-            inner.wake();
+            inner.wake_for_old();
         }
         return result;
     }

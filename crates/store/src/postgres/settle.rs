@@ -89,6 +89,11 @@ struct Work {
 }
 
 impl Work {
+    /// Whether it hands jobs back as due as they were.
+    fn keeps_due_times(&self) -> bool {
+        !self.releases.is_empty() || self.backs.iter().any(|back| back.delay_us.is_none())
+    }
+
     fn add(&mut self, Settlement { fence, outcome }: Settlement) {
         let end = |state, result, error| End { fence, state, result, error };
         match outcome {
@@ -185,7 +190,11 @@ async fn settle_group(inner: &Inner, mut work: Work) -> Result<HashSet<i64>> {
             continue;
         }
         done.extend(result?);
-        inner.wake();
+        if work.keeps_due_times() {
+            inner.wake_for_old();
+        } else {
+            inner.wake();
+        }
         return Ok(done);
     }
 }
@@ -240,6 +249,7 @@ pub(super) async fn tell_children(
         let ids: Vec<i64> = well.iter().map(|(id, _)| *id).collect();
         let params = [(&now as _, Type::TIMESTAMPTZ), (&ids as _, Type::INT8_ARRAY)];
         s.rows(OPERATION, sql!("job_unblock"), &params).await?;
+        inner.floors.forget();
     }
     if !badly.is_empty() {
         let ids: Vec<i64> = badly.iter().map(|(id, _)| *id).collect();

@@ -1,11 +1,15 @@
 //! Keeps claims from slowing down while a large backlog is drained.
 //!
 //! Jobs leave the index of ready jobs at its front, and their dead entries stay there until a vacuum: each claim steps
-//! over all of them again. Autovacuum looks once a minute at best, in which time a million jobs can go through.
+//! over all of them again. Autovacuum looks once a minute at best, in which time a million jobs can go through. While a
+//! transaction that is held open keeps the dead where they are, a vacuum only reads them all: then the next waits until
+//! there are half as many again, and claims step around them (floors.rs).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use stargate_queue::Result;
 
 use super::connect::Line;
 use super::{Inner, sql};
@@ -21,7 +25,11 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(super) struct Vacuum {
     claimed: AtomicU64,
+    /// Jobs to be claimed before the next, because the last one could not remove what is dead.
+    in_vain: AtomicU64,
     running: AtomicBool,
+    /// Whether this process knows how many dead it has found here.
+    counted: AtomicBool,
 }
 
 struct Running(Arc<Inner>);
@@ -36,6 +44,11 @@ impl Drop for Running {
 pub(super) fn count(inner: &Arc<Inner>, claimed: usize) {
     let vacuum = &inner.vacuum;
     let before = vacuum.claimed.fetch_add(claimed as u64, Ordering::Relaxed);
+    if !vacuum.counted.swap(true, Ordering::Relaxed) {
+        let running = Running(inner.clone());
+        vacuum.running.store(true, Ordering::Relaxed);
+        spawn(running, Work::Count);
+    }
     begin_after(inner, before + claimed as u64, CLAIMED_MAX);
 }
 
@@ -45,27 +58,52 @@ pub(super) fn caught_up(inner: &Arc<Inner>) {
 }
 
 fn begin_after(inner: &Arc<Inner>, claimed: u64, most: u64) {
+    let most = most.max(inner.vacuum.in_vain.load(Ordering::Relaxed));
     if claimed < most || inner.vacuum.running.swap(true, Ordering::Relaxed) {
         return;
     }
     inner.vacuum.claimed.store(0, Ordering::Relaxed);
-    let running = Running(inner.clone());
-    inner.tasks.spawn(async move {
+    spawn(Running(inner.clone()), Work::Vacuum);
+}
+
+/// What is done in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// A process that begins where others had no success need not try that first.
+    Count,
+    Vacuum,
+}
+
+fn spawn(running: Running, work: Work) {
+    let tasks = running.0.tasks.clone();
+    tasks.spawn(async move {
         let stop = running.0.tasks.stopping();
         tokio::select! {
             () = stop.cancelled() => {}
-            () = run(&running.0.spare) => {}
+            dead = run(&running.0.spare, work) => note(&running.0, work, dead),
         }
     });
 }
 
-async fn run(line: &Line) {
-    let result = match line.session().await {
-        Ok(mut session) => session.batch_within(TIMEOUT, "vacuum the jobs", sql!("job_vacuum")).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = result {
+/// Does it; how many dead rows are left.
+async fn run(line: &Line, work: Work) -> Result<i64> {
+    let mut session = line.session().await?;
+    if work == Work::Vacuum {
+        session.batch_within(TIMEOUT, "vacuum the jobs", sql!("job_vacuum")).await?;
+    }
+    session.value("count the dead rows", sql!("job_dead"), &[]).await
+}
+
+fn note(inner: &Inner, work: Work, dead: Result<i64>) {
+    match dead {
+        Ok(dead) => {
+            let kept = inner.floors.found_dead(dead);
+            let in_vain = if kept && work == Work::Vacuum { dead.unsigned_abs() / 2 } else { 0 };
+            inner.vacuum.in_vain.store(in_vain, Ordering::Relaxed);
+        }
         // Only slower, not wrong; autovacuum does it later.
-        tracing::debug!(error = &error as &dyn std::error::Error, "cannot vacuum the jobs");
+        Err(error) => {
+            tracing::debug!(error = &error as &dyn std::error::Error, "cannot vacuum the jobs");
+        }
     }
 }

@@ -1,0 +1,3 @@
+-- Rows of the hot table that the last vacuum could not remove, and those that died since.
+-- Only on Postgres: SQLite keeps none.
+select pg_stat_get_dead_tuples('stargate.job'::regclass)
