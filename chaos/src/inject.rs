@@ -44,6 +44,7 @@ pub(crate) async fn inject(site: &Site, fault: &Fault) -> Result<bool> {
             }
             Ok(true)
         }
+        ("network", ..) => network(site, fault).await,
         ("sqlite", ..) => sqlite(&site.home.join("stargate.db"), fault),
         _ => surroundings(site, fault).await,
     }
@@ -201,6 +202,14 @@ async fn s3(servers: &Servers, fault: &Fault) -> Result<bool> {
             servers.s3_proxy.forward();
         }
     }
+    Ok(true)
+}
+
+async fn network(site: &Site, fault: &Fault) -> Result<bool> {
+    let Some(network) = &site.network else { return Ok(false) };
+    network.lose(fault.name == "network:gone")?;
+    tokio::time::sleep(fault.hold).await;
+    network.heal()?;
     Ok(true)
 }
 

@@ -14,6 +14,7 @@ mod evidence;
 mod inject;
 mod ledger;
 mod load;
+mod network;
 mod plan;
 mod report;
 mod rivals;
@@ -25,8 +26,9 @@ mod site;
 mod soak;
 mod watch;
 
+pub use network::Namespaces;
 pub use report::Report;
 pub use rivals::rivals;
 pub use run::{Options, run};
-pub use site::{Kind, NAMESPACE};
+pub use site::Kind;
 pub use soak::{Soak, soak};

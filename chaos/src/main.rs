@@ -3,12 +3,12 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
-use stargate_chaos::{Kind, NAMESPACE, Options, Soak, rivals, soak};
+use stargate_chaos::{Kind, Namespaces, Options, Soak, rivals, soak};
 
 #[derive(Debug, Parser)]
 #[command(name = "stargate-chaos", about = "The whole product under seeded faults")]
@@ -89,8 +89,10 @@ fn main() -> Result<ExitCode> {
     let beside = std::env::current_exe().context("cannot find this program")?.with_file_name("stargate");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(8).build()?;
     let well = match cli.command {
-        Subject::Run(_) if may_mount() && std::env::var_os(NAMESPACE).is_none() => return in_a_namespace(),
         Subject::Run(args) => {
+            if let Some(namespaces) = Namespaces::find() {
+                return start_over(namespaces);
+            }
             let options = args.options(beside);
             println!("seed {}", options.seed);
             let report = runtime.block_on(stargate_chaos::run(&options))?;
@@ -127,18 +129,9 @@ impl Run {
     }
 }
 
-/// Whether a file system of our own can be had.
-fn may_mount() -> bool {
-    #[expect(clippy::disallowed_methods, reason = "asks the system what it allows")]
-    let tried = Command::new("unshare").args(["-m", "true"]).output();
-    tried.is_ok_and(|output| output.status.success())
-}
-
-/// Starts over where a small disk can be mounted that nobody else sees and that goes with the last process.
-fn in_a_namespace() -> Result<ExitCode> {
-    #[expect(clippy::disallowed_methods, reason = "this very program again")]
-    let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1)).env(NAMESPACE, "1");
-    Err(command.exec()).context("cannot start over in a mount namespace")
+/// Starts over with disks and a network that nobody else sees.
+fn start_over(namespaces: Namespaces) -> Result<ExitCode> {
+    let mut command = namespaces.command();
+    command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
+    Err(command.exec()).context("cannot start over in namespaces of our own")
 }

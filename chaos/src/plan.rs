@@ -10,13 +10,26 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::site::Kind;
 
-/// Two things go wrong at once: something with our processes, and something with what they need.
+/// Two things go wrong at once: something with our processes, and something with what they need. From time to time packets
+/// are lost as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Our processes, and what they have started.
     Processes,
-    /// Databases, locks, disks, networks, remotes.
+    /// Databases, locks, disks, ways to one of them, remotes.
     Surroundings,
+    /// The network between us and all of them. A lane of its own, so that seeds bring the same faults about in the other two.
+    Network,
+}
+
+impl Lane {
+    /// How much longer than usual the pauses are: without a network nothing else can go wrong.
+    const fn calm(self) -> u32 {
+        match self {
+            Self::Processes | Self::Surroundings => 1,
+            Self::Network => 20,
+        }
+    }
 }
 
 /// One kind of fault.
@@ -53,7 +66,7 @@ const fn spec(
     Spec { name, about, lane, weight, hold, sites }
 }
 
-use Lane::{Processes, Surroundings};
+use Lane::{Network, Processes, Surroundings};
 
 /// All faults there are.
 #[rustfmt::skip]
@@ -91,6 +104,8 @@ pub(crate) const CATALOGUE: &[Spec] = &[
     spec("s3:cut", "connections to the S3 server end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
     spec("temporal:kill", "SIGKILL to Temporal, started again with what it knew", Surroundings, 2, (0, 300), TEMPORAL),
     spec("temporal:cut", "connections to Temporal end, new ones are refused", Surroundings, 4, SHORT, TEMPORAL),
+    spec("network:lossy", "three of ten packets to and from all servers are lost", Network, 3, STOP, SERVERS),
+    spec("network:gone", "all packets to and from all servers are lost", Network, 2, STOP, SERVERS),
 ];
 
 /// One fault of a run.
@@ -147,7 +162,7 @@ impl Plan {
         let (least, most) = spec.hold;
         Some(Fault {
             name: spec.name,
-            pause: Duration::from_millis(self.rng.random_range(20..400)),
+            pause: Duration::from_millis(self.rng.random_range(20..400)) * spec.lane.calm(),
             hold: Duration::from_millis(self.rng.random_range(least..=most)),
             pick: self.rng.random(),
         })

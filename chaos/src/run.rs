@@ -98,12 +98,12 @@ async fn tend(site: Arc<Site>, stop: Arc<AtomicBool>) {
     }
 }
 
-/// Both lanes at once, until the time or the number of faults is over.
+/// All lanes at once, until the time or the number of faults is over.
 async fn strike(options: &Options, site: &Arc<Site>, begin: Instant) -> Result<Vec<Struck>> {
     let struck = Arc::new(Mutex::new(Vec::new()));
     let count = Arc::new(AtomicU64::new(0));
     let mut lanes = JoinSet::new();
-    for lane in [Lane::Processes, Lane::Surroundings] {
+    for lane in [Lane::Processes, Lane::Surroundings, Lane::Network] {
         let mut plan = Plan::new(options.seed, lane, site.kind, &options.only, |name| site.can(name));
         let (site, struck, count) = (Arc::clone(site), Arc::clone(&struck), Arc::clone(&count));
         let (time, most) = (options.time, options.faults.unwrap_or(u64::MAX));

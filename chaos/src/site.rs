@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use stargate_testkit::process::{Program, get};
+use stargate_testkit::proxy::Proxy;
 use stargate_testkit::source_server::SourceServer;
 
 use crate::clock::Clock;
 use crate::crew::{Crew, Node};
 use crate::evidence::Reader;
 use crate::ledger::Ledger;
+use crate::network::Network;
 use crate::s3::{BUCKET, KEY};
 use crate::secrets::Secrets;
 use crate::services::{Servers, Workflows};
@@ -33,8 +35,8 @@ pub enum Kind {
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The size of the disk, where one may be mounted.
 const DISK_MIB: u32 = 96;
-/// Set when this process has a mount namespace of its own.
-pub const NAMESPACE: &str = "STARGATE_CHAOS_NAMESPACE";
+/// Set when this process has namespaces of its own: for mounts and, if it says so, for the network.
+pub(crate) const NAMESPACE: &str = "STARGATE_CHAOS_NAMESPACE";
 /// The branches that are pushed to.
 pub(crate) const BRANCHES: [&str; 2] = ["left", "right"];
 const READY_DEADLINE: Duration = Duration::from_secs(120);
@@ -52,6 +54,8 @@ pub(crate) struct Site {
     has_disk: bool,
     /// What our processes take for the time, where it can be stepped.
     pub(crate) clock: Option<Clock>,
+    /// The ways to the servers, where packets can be lost on them.
+    pub(crate) network: Option<Network>,
     /// Postgres and so on, where there are any.
     pub(crate) servers: Option<Servers>,
     /// Temporal, where there is one.
@@ -68,6 +72,7 @@ pub(crate) struct Site {
 impl Site {
     /// Sets it up and starts everything; all is well when this is done.
     pub(crate) async fn open(binary: &Path, kind: Kind, seed: u64) -> Result<Arc<Self>> {
+        let has_network = Network::up()?;
         let secrets = Secrets::new(seed);
         let program = Program::new(binary);
         let home = program.home().join("disk");
@@ -80,6 +85,7 @@ impl Site {
         let servers =
             if kind == Kind::Sqlite { None } else { Some(Servers::start(&secrets, has_disk).await?) };
         let workflows = if kind == Kind::Temporal { Some(Workflows::start().await) } else { None };
+        let network = has_network.then(|| Network::to(&ways(servers.as_ref(), workflows.as_ref())));
         let clock = Clock::find(program.home())?;
         let program = clock.iter().fold(program, |program, clock| clock.given_to(program));
         let program = configured(program, &home, servers.as_ref(), workflows.as_ref(), &secrets).await;
@@ -87,8 +93,20 @@ impl Site {
         write_files(&program, &source)?;
         let ledger = Ledger::create(&program.home().join("ledger.ndjson"))?;
         let crew = Mutex::new(Crew::new());
-        let site =
-            Self { kind, program, home, has_disk, clock, servers, workflows, source, secrets, ledger, crew };
+        let site = Self {
+            kind,
+            program,
+            home,
+            has_disk,
+            clock,
+            network,
+            servers,
+            workflows,
+            source,
+            secrets,
+            ledger,
+            crew,
+        };
         site.begin().await.map(Arc::new)
     }
 
@@ -106,6 +124,7 @@ impl Site {
         match fault.split(':').next_back() {
             Some("full" | "disk") if fault != "postgres:full" => self.has_disk,
             Some("ahead" | "back") => self.clock.is_some(),
+            Some("lossy" | "gone") => self.network.is_some() && self.servers.is_some(),
             _ => true,
         }
     }
@@ -163,6 +182,16 @@ impl Site {
         ensure!(output.status.success(), "git {arguments:?}: {}", text(&output.stderr));
         Ok(text(&output.stdout))
     }
+}
+
+/// The addresses at which our processes reach what they need.
+fn ways(servers: Option<&Servers>, workflows: Option<&Workflows>) -> Vec<String> {
+    let mut ways = Vec::new();
+    if let Some(servers) = servers {
+        ways.extend([&servers.postgres_proxy, &servers.redis_proxy, &servers.s3_proxy].map(Proxy::address));
+    }
+    ways.extend(workflows.map(|workflows| workflows.proxy.address()));
+    ways
 }
 
 /// The last lines of a file.

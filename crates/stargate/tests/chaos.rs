@@ -6,10 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![expect(clippy::print_stdout, reason = "the faults and figures of the run")]
 
-use std::process::Command;
 use std::time::Duration;
 
-use stargate_chaos::{Kind, NAMESPACE, Options, Soak, soak};
+use stargate_chaos::{Kind, Namespaces, Options, Soak, soak};
 
 /// What each run of the suite goes through, one seed for each site.
 const SEEDS: [u64; 2] = [1, 2];
@@ -18,19 +17,12 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs the same test again where a small disk can be mounted that goes with the last process. Whether it did.
+/// Runs the same test again with disks and a network that nobody else sees and that go with the last process. Whether it did.
 fn ran_in_a_namespace(name: &str) -> bool {
-    if std::env::var_os(NAMESPACE).is_some() {
-        return false;
-    }
-    #[expect(clippy::disallowed_methods, reason = "this very test again")]
-    let unshare = || Command::new("unshare");
-    if !unshare().args(["-m", "true"]).output().is_ok_and(|output| output.status.success()) {
-        return false;
-    }
-    let mut again = unshare();
-    again.args(["-m", "--propagation", "private", "--"]).arg(std::env::current_exe().unwrap());
-    let status = again.args(["--exact", name, "--nocapture"]).env(NAMESPACE, "1").status().unwrap();
+    let Some(namespaces) = Namespaces::find() else { return false };
+    let mut again = namespaces.command();
+    again.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
+    let status = again.status().unwrap();
     assert!(status.success(), "{status}");
     true
 }

@@ -75,6 +75,10 @@ fn missing() -> Vec<&'static str> {
     if process::find("ip").is_none() {
         missing.push("iproute2");
     }
+    // The run of faults loses packets in a network of its own.
+    if process::find("nft").is_none() {
+        missing.push("nftables");
+    }
     // Tests of the mirror's files let system calls fail, and kill a process at each of them.
     if process::find("strace").is_none() {
         missing.push("strace");

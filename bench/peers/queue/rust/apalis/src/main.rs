@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use apalis::prelude::{BoxDynError, TaskBuilder, TaskSink as _, WorkerBuilder};
+use apalis::prelude::{BoxDynError, ParallelizeExt as _, TaskBuilder, TaskSink as _, WorkerBuilder};
 use apalis_postgres::{Config, PgPool, PostgresStorage};
 use peer_kit::Operation;
 
@@ -19,7 +19,13 @@ async fn noop(job: Noop) -> Result<(), BoxDynError> {
     Ok(())
 }
 
+/// On a thread of its own: the compiler does not see that a worker with handlers on tasks may move between threads.
 async fn worker(pool: PgPool) -> Result<()> {
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(run(pool))).await?
+}
+
+async fn run(pool: PgPool) -> Result<()> {
     let config = Config::default().queue(QUEUE);
     let storage = PostgresStorage::<Noop>::new(&pool);
     let batch = match peer_kit::settings().as_str() {
