@@ -7,19 +7,12 @@ use anyhow::Result;
 use crate::process;
 use crate::services::Session;
 
-/// Runs `stargate-bench` with the arguments.
+/// Runs `stargate-bench` with the arguments, beside the program that it measures.
 pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
-    // These measure the program itself, which the benchmark does not bring along.
-    const OF_THE_PROGRAM: [&str; 7] = ["all", "git", "directive", "temporal", "leader", "pages", "streams"];
-    if args.first().is_some_and(|part| OF_THE_PROGRAM.contains(part)) {
-        let built =
-            process::succeeds(process::cargo().args(["build", "--release", "--package", "stargate"]))?;
-        anyhow::ensure!(built, "the program could not be built");
-    }
+    let folder = process::build_programs(true)?;
     let session = Session::start()?;
-    let mut bench = process::cargo();
-    bench.args(["run", "--release", "--package", "stargate-bench", "--"]).args(args);
-    let code = process::exit_code(bench.envs(session.variables()));
+    let mut bench = process::command(folder.join("stargate-bench"));
+    let code = process::exit_code(bench.args(args).envs(session.variables()));
     session.stop()?;
     code
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// How much of a program's log an error shows.
 const LOG_LINES_SHOWN: usize = 20;
@@ -27,6 +27,26 @@ pub(crate) fn cargo() -> Command {
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// Builds the program, and those that measure and break it; the folder they are in. Always all of them: for each alone cargo would
+/// choose other features of what they depend on, and build that anew.
+pub(crate) fn build_programs(release: bool) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args([
+        "build",
+        "--package",
+        "stargate",
+        "--package",
+        "stargate-chaos",
+        "--package",
+        "stargate-bench",
+    ]);
+    if release {
+        build.arg("--release");
+    }
+    ensure!(succeeds(&mut build)?, "the programs could not be built");
+    Ok(root().join("target").join(if release { "release" } else { "debug" }))
 }
 
 /// Runs a program that talks to the terminal itself; true if it succeeded.

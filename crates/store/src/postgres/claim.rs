@@ -122,15 +122,8 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
             continue;
         }
         let new = place(inner, &mut s, &head, ask.token, &rows).await?;
-        // A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
         if head.fading == Some(true) && !new.is_empty() {
-            // What was given out counts even if this fails: the next beat makes up for it.
-            if let Err(error) = recover::beat_on(inner, &mut s, ask.worker).await {
-                tracing::debug!(
-                    error = &error as &dyn std::error::Error,
-                    "a claim could not count as a beat"
-                );
-            }
+            count_as_beat(inner, &mut s, ask.worker).await;
         }
         let exhausted = ask.subtract(&new);
         if !keyed {
@@ -157,6 +150,14 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
     placed.sort_by(Placed::order);
     claim.jobs = placed.into_iter().map(|placed| placed.job).collect();
     Ok(claim)
+}
+
+/// A claim counts as a beat when the last one is some time ago, so that the new jobs get their full lease.
+async fn count_as_beat(inner: &Inner, s: &mut Session<'_>, worker: i32) {
+    // What was given out counts even if this fails: the next beat makes up for it.
+    if let Err(error) = recover::beat_on(inner, s, worker).await {
+        tracing::debug!(error = &error as &dyn std::error::Error, "a claim could not count as a beat");
+    }
 }
 
 /// What is still asked for.
