@@ -8,20 +8,16 @@ mod install;
 mod rival;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use tokio_postgres::Client;
 
 use self::install::Installed;
 use self::rival::{RIVALS, Rival, Run, STARTS_SEC};
 use crate::report::{Goal, heading, line, median, percentile};
-use crate::throughput::{cost, fresh_database, settle_tables};
+use crate::throughput::{cost, cost_since, fresh_database, settle_tables};
 use crate::{latency, noop, raw};
 
-/// A session that has ended has told the server's statistics what it did; the server needs a moment to write it down.
-const SETTLED: Duration = Duration::from_millis(500);
 const DEFAULT: &str = "default";
 
 #[derive(Args)]
@@ -215,14 +211,6 @@ async fn measure_rival(options: &Options, run: &Run<'_>) -> Result<Figures> {
     let mut waits = run.waits().await.context("starts")?;
     let (p50, p99) = (percentile(&mut waits, 50), percentile(&mut waits, 99));
     Ok(Figures { insert: insert.rate(), drain: drain.rate(), done: drain.jobs, wal, commits, p50, p99 })
-}
-
-/// Bytes of WAL and commits for each job.
-async fn cost_since(client: &Client, before: &crate::throughput::Cost, jobs: u64) -> Result<(f64, f64)> {
-    tokio::time::sleep(SETTLED).await;
-    let after = cost(client).await?;
-    let each = |now: f64, then: f64| (now - then) / jobs as f64;
-    Ok((each(after.wal_bytes, before.wal_bytes), each(after.commits, before.commits)))
 }
 
 /// Ours against the fastest rival in each figure, whichever that is and with whichever settings.

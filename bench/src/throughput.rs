@@ -1,10 +1,15 @@
 //! Inserting and draining a backlog, and what a job costs the database.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use tokio_postgres::Client;
 
 use crate::report::{Goal, heading, line, median};
 use crate::{latency, noop, raw};
+
+/// A session that has ended has told the server's statistics what it did; the server needs a moment to write it down.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// What the database has done so far.
 pub(crate) struct Cost {
@@ -23,6 +28,14 @@ pub(crate) async fn cost(client: &Client) -> Result<Cost> {
         )
         .await?;
     Ok(Cost { wal_bytes: row.get(0), commits: row.get(1) })
+}
+
+/// Bytes of WAL and commits for each job, after the sessions that cost them were closed.
+pub(crate) async fn cost_since(client: &Client, before: &Cost, jobs: u64) -> Result<(f64, f64)> {
+    tokio::time::sleep(SETTLED).await;
+    let after = cost(client).await?;
+    let each = |now: f64, then: f64| (now - then) / jobs as f64;
+    Ok((each(after.wal_bytes, before.wal_bytes), each(after.commits, before.commits)))
 }
 
 pub(crate) async fn settle_tables(client: &Client) -> Result<()> {
@@ -46,9 +59,10 @@ pub(crate) async fn postgres(url: &str, jobs: usize, repeats: usize) -> Result<(
         settle_tables(&client).await?;
         let before = cost(&client).await?;
         drain.push(noop::drain(&store, jobs).await?);
-        let after = cost(&client).await?;
-        wal.push((after.wal_bytes - before.wal_bytes) / jobs as f64);
-        commits.push((after.commits - before.commits) / jobs as f64);
+        drop(store);
+        let (bytes, count) = cost_since(&client, &before, jobs as u64).await?;
+        wal.push(bytes);
+        commits.push(count);
     }
     let (raw_insert, raw_drain) = (median(raw_insert), median(raw_drain));
     let (insert, drain) = (median(insert), median(drain));

@@ -4,8 +4,7 @@
 -- Gives nothing out when something is paused, a delayed job has become due or the worker has not beaten for half of its
 -- shortest lease; the general claim decides then.
 --
--- $1 now, $2 worker, $3 limit, $4 lane, $5 lease_ms, $6 token, $7 highest priorities of the parts of the lane (see
--- job_claim.sql), $8 their lowest, $9 since when, $10 delayed jobs since when
+-- $1 now, $2 worker, $3 limit, $4 lane, $5 lease_ms, $6 token
 with at as materialized (
     select coalesce($1::timestamptz, now()) as now, set_config('synchronous_commit', 'off', true)
 ), claimant as materialized (
@@ -15,36 +14,14 @@ with at as materialized (
        for key share of w
 ), taken as materialized (
     select b.ctid
-      from unnest($7::smallint[], $8::smallint[], $9::timestamptz[]) p (most, least, since)
-      cross join lateral (
-            select * from (
-                select j.ctid from stargate.job j
-                 where p.most is null
-                   and j.stage = 0 and j.lane_id = $4::integer
-                 order by j.priority desc, j.run_at, j.id
-                 limit 1000
-                   for update skip locked) whole
-            union all
-            select * from (
-                select j.ctid from stargate.job j
-                 where p.since is null
-                   and j.stage = 0 and j.lane_id = $4::integer and j.priority between p.least and p.most
-                 order by j.priority desc, j.run_at, j.id
-                 limit 1000
-                   for update skip locked) between_floors
-            union all
-            select * from (
-                select j.ctid from stargate.job j
-                 where p.since is not null
-                   and j.stage = 0 and j.lane_id = $4::integer and j.priority = p.most and j.run_at >= p.since
-                 order by j.run_at, j.id
-                 limit 1000
-                   for update skip locked) above_floor) b
+      from (select j.ctid from stargate.job j
+             where j.stage = 0 and j.lane_id = $4::integer
+             order by j.priority desc, j.run_at, j.id
+             limit 1000
+               for update skip locked) b
      where exists (select from claimant)
        and not exists (select from stargate.pause)
-       and not exists (select from stargate.job d
-                        where d.stage = 1 and d.run_at >= coalesce($10::timestamptz, '-infinity')
-                          and d.run_at <= (select now from at))
+       and not exists (select from stargate.job d where d.stage = 1 and d.run_at <= (select now from at))
      limit $3::integer
 )
 update stargate.job j

@@ -39,7 +39,12 @@ pub(super) async fn claim(inner: &Inner, request: &ClaimRequest, id: i32) -> Res
         (&look.since as _, Type::TIMESTAMPTZ_ARRAY),
         (&look.delayed as _, Type::TIMESTAMPTZ),
     ];
-    let mut rows = s.rows("give out jobs", sql!("job_claim_lane"), &params).await?;
+    let (statement, params) = if look.is_everything() {
+        (sql!("job_claim_lane"), &params[..6])
+    } else {
+        (sql!("job_claim_lane_parts"), &params[..])
+    };
+    let mut rows = s.rows("give out jobs", statement, params).await?;
     rows.sort_by_key(|row| (Reverse(row.get::<_, i16>(5)), row.get::<_, Timestamp>(6), row.get::<_, i64>(1)));
     if let Some(row) = rows.first() {
         let taken = |row: &Row| Taken {

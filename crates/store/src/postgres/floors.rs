@@ -310,6 +310,11 @@ impl Look {
         look
     }
 
+    /// Whether nothing is left out.
+    pub(super) fn is_everything(&self) -> bool {
+        self.delayed.is_none() && self.since.iter().all(Option::is_none)
+    }
+
     /// What is below the last priority with a floor.
     fn end_lane(&mut self, last: Option<(i32, i16)>) {
         if let Some((lane, priority)) = last {
@@ -391,6 +396,7 @@ mod tests {
         assert!(!floors.found_dead(DEAD_ROWS - 1));
         assert_eq!(floors.look(&request("a")), everywhere);
         assert_eq!(parts(&floors.look_in(7)), [(7, -1, -1, None)]);
+        assert!(floors.look_in(7).is_everything());
     }
 
     #[tokio::test(start_paused = true)]
@@ -404,6 +410,7 @@ mod tests {
         assert_eq!((look.above, look.below), (vec![-1, 7, 9], vec![7, 9, i32::MAX]));
         assert_eq!(parts(&floors.look_in(7)), of_seven);
         assert_eq!(parts(&floors.look_in(8)), [(8, -1, -1, None)]);
+        assert!(!floors.look_in(7).is_everything());
         assert!(!floors.found_dead(0));
         assert_eq!(parts(&floors.look(&request("a"))), []);
     }
