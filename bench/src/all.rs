@@ -82,6 +82,14 @@ const PLANS: &[Plan] = &[
     plan("temporal", &["temporal"], &["temporal", "--pages", "20"]),
 ];
 
+/// Writes the page of the stored run anew, after its notes or its looks have changed.
+pub(crate) fn write_page(project: &Path) -> Result<()> {
+    let stored = project.join("bench/results/last.json");
+    let results =
+        Results::read(&stored)?.with_context(|| format!("no run is stored in {}", stored.display()))?;
+    page::write(&results, None, project)
+}
+
 /// Runs the parts, prints the targets and what has changed; stores everything if asked to.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stored = options.project.join("bench/results/last.json");

@@ -41,6 +41,12 @@ struct Arguments {
 enum Command {
     /// Everything, one part after the other, compared with the stored run.
     All(all::Options),
+    /// docs/benchmarks.md of the stored run, written anew.
+    Page {
+        /// The folder of the project.
+        #[arg(long, default_value = ".")]
+        project: std::path::PathBuf,
+    },
     /// Throughput, cost and latency on Postgres, beside the smallest possible client.
     Postgres {
         /// A database that may be filled and emptied.
@@ -127,6 +133,7 @@ enum Command {
 async fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::All(options) => all::run(&options),
+        Command::Page { project } => all::write_page(&project),
         Command::Leader(options) => leader::run(&options).await,
         Command::Postgres { url, jobs, repeats } => throughput::postgres(&url, jobs, repeats).await,
         Command::Sqlite { jobs, repeats } => throughput::sqlite(jobs, repeats).await,

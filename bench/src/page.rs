@@ -1,6 +1,6 @@
 //! The results for people: the targets in one table, what has changed, and `docs/benchmarks.md` with its charts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -152,21 +152,49 @@ struct Chart {
     svg: String,
 }
 
-/// One for each group of rates that has something to compare.
+/// One for each group of rates, and each thing that is measured in it, that has something to compare.
 fn charts(results: &Results) -> Vec<Chart> {
-    let mut groups: BTreeMap<(&str, &str, &str), Vec<Bar>> = BTreeMap::new();
-    for (part, figure) in results.figures().filter(|(_, figure)| figure.unit.ends_with("/s")) {
-        let bar = Bar { name: figure.what.clone(), value: figure.value, is_ours: !is_other(&figure.what) };
-        groups.entry((part, &figure.group, &figure.unit)).or_default().push(bar);
+    let rates = || results.figures().filter(|(_, figure)| figure.unit.ends_with("/s"));
+    let named: BTreeSet<_> =
+        rates().filter_map(|(part, figure)| Some((part, &figure.group, measure(&figure.what)?))).collect();
+    let mut groups: BTreeMap<(&str, &str, &str, &str), Vec<Bar>> = BTreeMap::new();
+    for (part, figure) in rates() {
+        // Ours may go without saying whose it is.
+        let alone = figure.what.split(',').next().unwrap_or_default();
+        let alone = named.contains(&(part, &figure.group, alone)).then_some(alone);
+        let what = measure(&figure.what).or(alone).unwrap_or_default();
+        let bar = Bar { name: who(&figure.what), value: figure.value, is_ours: !is_other(&figure.what) };
+        groups.entry((part, &figure.group, what, &figure.unit)).or_default().push(bar);
     }
     let with_others = groups.into_iter().filter(|(_, bars)| bars.iter().any(|bar| !bar.is_ours));
-    let chart = |((part, group, unit), bars): ((&str, &str, &str), Vec<Bar>)| {
-        let title = format!("{part}: {group}");
+    let chart = |((part, group, what, unit), bars): ((&str, &str, &str, &str), Vec<Bar>)| {
+        let title =
+            if what.is_empty() { format!("{part}: {group}") } else { format!("{part}: {group}: {what}") };
         let file =
             format!("{}.svg", title.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
         Chart { svg: chart::bars(&title, unit, &bars), title, file }
     };
     with_others.map(chart).collect()
+}
+
+/// What is measured, where the name of a figure begins with whose it is: `peer x (best): insert, 1000 a call`, `dlt, first`.
+fn measure(what: &str) -> Option<&str> {
+    let last = what.rsplit(", ").next().filter(|word| ["first", "again"].contains(word));
+    let after = what.rsplit_once(": ").map(|(_, what)| what.split(',').next().unwrap_or_default());
+    after.or(last)
+}
+
+/// Whose figure it is, and how it was come by.
+fn who(what: &str) -> String {
+    let what = what.strip_prefix("peer ").unwrap_or(what);
+    match (what.rsplit_once(": "), what.rsplit_once(", ")) {
+        (Some((who, how)), _) => match how.split_once(", ") {
+            Some((_, how)) => format!("{who}, {how}"),
+            None => who.to_owned(),
+        },
+        (None, Some((who, "first" | "again"))) => who.to_owned(),
+        _ => what.to_owned(),
+    }
 }
 
 /// Peers and raw limits, by what their figures are called.
@@ -198,7 +226,28 @@ mod tests {
         );
         assert!(page.contains("1 of 2 reached."), "{page}");
         assert!(page.contains("| postgres: Postgres: drain | 100 | 50 jobs/s | **worse** |"), "{page}");
-        assert!(page.contains("![postgres: Postgres](benchmarks/postgres--postgres.svg)"), "{page}");
+        assert!(
+            page.contains("![postgres: Postgres: drain](benchmarks/postgres--postgres--drain.svg)"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_chart_compares_one_thing() {
+        let results = results(&[
+            ("stargate (default): insert, 1000 a call", 9.0, "jobs/s", Goal::None),
+            ("peer x (best): insert, one a call", 2.0, "jobs/s", Goal::None),
+            ("peer x (best): drain", 3.0, "jobs/s", Goal::None),
+            ("drain", 4.0, "jobs/s", Goal::None),
+        ]);
+        let charts = charts(&results);
+        let files: Vec<&str> = charts.iter().map(|chart| chart.file.as_str()).collect();
+        assert_eq!(files, ["postgres--postgres--drain.svg", "postgres--postgres--insert.svg"]);
+        let names = [">drain<", ">x (best)<", ">stargate (default), 1000 a call<", ">x (best), one a call<"];
+        assert!(names.iter().zip([0, 0, 1, 1]).all(|(name, at): (_, usize)| charts[at].svg.contains(name)));
+        assert_eq!(measure("dlt, Arrow, first"), Some("first"));
+        assert_eq!(who("dlt, Arrow, first"), "dlt, Arrow");
+        assert_eq!((measure("bare loop, two queues"), who("bare loop")), (None, "bare loop".to_owned()));
     }
 
     /// Whoever changes how the page looks writes it anew, and whoever changes the page changes what writes it.
