@@ -15,6 +15,7 @@ use crate::ledger;
 use crate::site::Site;
 use crate::watch::Seen;
 
+pub(crate) use git::recorded;
 pub(crate) use jobs::{Figures, unfinished};
 
 /// More than any of our processes needs, and little enough to notice one that grows.

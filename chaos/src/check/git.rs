@@ -49,7 +49,8 @@ pub(super) async fn judge(
     moves(site, &remote, found, figures)
 }
 
-async fn recorded(reader: &Reader, branch: &str) -> Result<Vec<String>> {
+/// The commits that recorded pushes have led to.
+pub(crate) async fn recorded(reader: &Reader, branch: &str) -> Result<Vec<String>> {
     let query = format!("select new_oid from @push_event where ref_name = 'refs/heads/{branch}' and is_head");
     Ok(reader.rows(&query).await?.into_iter().flatten().flatten().collect())
 }
