@@ -141,7 +141,8 @@ async fn claim_anywhere(inner: &Arc<Inner>, request: &ClaimRequest) -> Result<Cl
         }
         if ask.limit > 0 {
             let next = [head.due_at, head.expires_at, head.token_at].into_iter().flatten().min();
-            let below = inner.floors.owed_in(request);
+            // With limit keys everything is read, and nothing is owed.
+            let below = if keyed { None } else { inner.floors.owed_in(request) };
             claim.next_look = next.map(|at| span(head.now, at)).into_iter().chain(below).min();
         }
         break;

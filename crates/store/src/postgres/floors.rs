@@ -74,7 +74,7 @@ struct Floor {
 
 impl Floor {
     fn is_served(&self, request: &ClaimRequest) -> bool {
-        request.kinds.iter().any(|kind| *kind.kind == *self.kind)
+        request.kinds.iter().any(|kind| kind.slots > 0 && *kind.kind == *self.kind)
             && (request.queues.is_empty() || request.queues.iter().any(|queue| **queue == *self.queue))
     }
 }
@@ -141,6 +141,13 @@ impl Floors {
         state.ready.values_mut().for_each(|floor| floor.whole_at = None);
     }
 
+    /// The same if it was due that long ago.
+    pub(super) fn forget_before(&self, now: Timestamp, due_at: Option<Timestamp>) {
+        if due_at.is_some_and(|due| due < behind(now)) {
+            self.forget();
+        }
+    }
+
     /// Somebody else may have such a job: no claim is to be the last before one has looked below the floors.
     pub(super) fn owe(&self) {
         self.lock().owe();
@@ -154,13 +161,6 @@ impl Floors {
         let delayed = state.delayed_owed.then(|| state.delayed.map(|(_, again)| again));
         let first = ready.chain(delayed).min()?;
         Some(first.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now())))
-    }
-
-    /// The same if it was due that long ago.
-    pub(super) fn forget_before(&self, now: Timestamp, due_at: Option<Timestamp>) {
-        if due_at.is_some_and(|due| due < behind(now)) {
-            self.forget();
-        }
     }
 
     /// Where a claim looks.
@@ -475,6 +475,10 @@ mod tests {
         floors.delayed(&floors.look(&request("b")), at(100), None);
         assert_eq!(floors.owed_in(&request("b")), None);
         assert_eq!(floors.owed_in(&request("a")), Some(Duration::ZERO));
+        // Nor has one to look for what it has no room for.
+        let mut full = request("a");
+        full.kinds[0].slots = 0;
+        assert_eq!(floors.owed_in(&full), None);
     }
 
     #[tokio::test(start_paused = true)]
