@@ -217,20 +217,16 @@ async fn take(
         (&ask.leases as _, Type::INT4_ARRAY),
         (&ask.token as _, Type::INT8),
         (&upkeep as _, Type::BOOL),
-        (&look.above as _, Type::INT4_ARRAY),
-        (&look.below as _, Type::INT4_ARRAY),
-        (&look.lanes as _, Type::INT4_ARRAY),
-        (&look.most as _, Type::INT2_ARRAY),
-        (&look.least as _, Type::INT2_ARRAY),
-        (&look.since as _, Type::TIMESTAMPTZ_ARRAY),
-        (&look.delayed as _, Type::TIMESTAMPTZ),
     ];
-    let (statement, params) =
-        if keyed { (sql!("job_claim_keyed"), &params[..9]) } else { (sql!("job_claim"), &params[..]) };
+    let (statement, params) = if keyed {
+        (sql!("job_claim_keyed"), params.to_vec())
+    } else {
+        (sql!("job_claim"), params.into_iter().chain(look.params()).collect())
+    };
     let mut tries = 0;
     loop {
         tries += 1;
-        let result = s.rows(OPERATION, statement, params).await;
+        let result = s.rows(OPERATION, statement, &params).await;
         if again(&result, tries) {
             continue;
         }

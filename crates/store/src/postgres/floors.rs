@@ -20,6 +20,9 @@ use jiff::{SignedDuration, Timestamp};
 use stargate_queue::job::PRIORITY_MAX;
 use stargate_queue::store::ClaimRequest;
 use tokio::time::Instant;
+use tokio_postgres::types::Type;
+
+use super::connect::Param;
 
 /// So many dead rows are left by a vacuum only if it is kept from removing them.
 const DEAD_ROWS: i64 = 10_000;
@@ -308,6 +311,19 @@ impl Look {
         look.end_lane(last);
         look.below.push(LANES.1);
         look
+    }
+
+    /// The parameters that a statement which looks there ends with.
+    pub(super) fn params(&self) -> [Param<'_>; 7] {
+        [
+            (&self.above, Type::INT4_ARRAY),
+            (&self.below, Type::INT4_ARRAY),
+            (&self.lanes, Type::INT4_ARRAY),
+            (&self.most, Type::INT2_ARRAY),
+            (&self.least, Type::INT2_ARRAY),
+            (&self.since, Type::TIMESTAMPTZ_ARRAY),
+            (&self.delayed, Type::TIMESTAMPTZ),
+        ]
     }
 
     /// Whether nothing is left out.

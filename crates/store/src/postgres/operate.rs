@@ -139,17 +139,8 @@ pub(super) async fn pauses(inner: &Inner) -> Result<Vec<PauseTarget>> {
 pub(super) async fn depth(inner: &Inner, up_to: u64) -> Result<u64> {
     let (now, most) = (inner.clock.for_statement(), i64::try_from(up_to).unwrap_or(i64::MAX));
     let look = inner.floors.above();
-    let params = [
-        (&now as _, Type::TIMESTAMPTZ),
-        (&most as _, Type::INT8),
-        (&look.above as _, Type::INT4_ARRAY),
-        (&look.below as _, Type::INT4_ARRAY),
-        (&look.lanes as _, Type::INT4_ARRAY),
-        (&look.most as _, Type::INT2_ARRAY),
-        (&look.least as _, Type::INT2_ARRAY),
-        (&look.since as _, Type::TIMESTAMPTZ_ARRAY),
-        (&look.delayed as _, Type::TIMESTAMPTZ),
-    ];
+    let asked: [Param<'_>; 2] = [(&now, Type::TIMESTAMPTZ), (&most, Type::INT8)];
+    let params: Vec<Param<'_>> = asked.into_iter().chain(look.params()).collect();
     let mut s = inner.readers.session().await?;
     let depth: i64 = s.value("count ready jobs", sql!("depth"), &params).await?;
     Ok(u64::try_from(depth).unwrap_or(0).min(up_to))
