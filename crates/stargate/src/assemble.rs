@@ -93,7 +93,7 @@ pub(crate) async fn open_all(settings: &Settings, migrate: Migrate) -> Result<St
 
 /// Opens the store of a process that lives for one push.
 pub(crate) async fn open_for_hook(url: &StoreUrl) -> Result<Stores> {
-    open_store(url, postgres::Options { deaf: true, ..postgres::Options::default() }).await
+    open_store(url, postgres::Options { brief: true, ..postgres::Options::default() }).await
 }
 
 async fn open_store(url: &StoreUrl, options: postgres::Options) -> Result<Stores> {

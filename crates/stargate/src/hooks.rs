@@ -22,9 +22,10 @@ use stargate_gateway::hook::{
 use stargate_git::{Git, RefPattern};
 use stargate_repo::NewPush;
 use stargate_repo::push::check_ref;
+use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::assemble;
+use crate::assemble::{self, Stores};
 use crate::config::Settings;
 use crate::config::store_url::{self, StoreUrl};
 use crate::failure::{Failure, Result};
@@ -140,7 +141,12 @@ impl Told {
 
     /// Where pushes to the repository in this directory are recorded.
     pub(crate) fn sink(&self, repo_dir: &Path) -> StoreSink {
-        StoreSink { store: self.store.clone(), repo_dir: repo_dir.to_owned(), name: self.name(repo_dir) }
+        StoreSink {
+            store: self.store.clone(),
+            stores: OnceCell::new(),
+            repo_dir: repo_dir.to_owned(),
+            name: self.name(repo_dir),
+        }
     }
 }
 
@@ -210,19 +216,33 @@ impl Leadership for AskNode {
     }
 }
 
-/// Records pushes in the store, which is opened when there is something to record.
+/// Records pushes in the store, which is opened while the journal is written.
 pub(crate) struct StoreSink {
     store: String,
+    stores: OnceCell<Stores>,
     repo_dir: PathBuf,
     /// The repository's name by its place.
     name: Option<String>,
 }
 
+impl StoreSink {
+    async fn stores(&self) -> Result<&Stores, SinkError> {
+        let open = || async {
+            let url = store_url::parse(&self.store).map_err(|problem| format!("the store {problem}"))?;
+            Ok(assemble::open_for_hook(&url).await?)
+        };
+        self.stores.get_or_try_init(open).await
+    }
+}
+
 #[async_trait]
 impl PushSink for StoreSink {
+    async fn prepare(&self) {
+        drop(self.stores().await);
+    }
+
     async fn record(&self, push: &PushRecord) -> Result<(), SinkError> {
-        let url = store_url::parse(&self.store).map_err(|problem| format!("the store {problem}"))?;
-        let stores = assemble::open_for_hook(&url).await?;
+        let stores = self.stores().await?;
         // Asked last: it may have been taken out of service since git began, and a new one may have its name.
         let name = self.name.as_ref().filter(|_| self.repo_dir.join("HEAD").exists());
         let name = name.ok_or("this repository does not lie below git.root (any more)")?;

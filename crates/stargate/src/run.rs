@@ -98,7 +98,12 @@ fn run(cli: Cli, out: Output) -> Result<ExitCode> {
         }
         other => other,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let mut runtime = match &command {
+        // Every push waits for its hooks, which do one thing after the other: threads would only cost time.
+        Command::Hook(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = runtime
         .enable_all()
         .thread_name("stargate")
         .build()

@@ -110,8 +110,9 @@ pub struct Options {
     /// How long a statement, or the wait for a connection, may take before the call answers a transient error; 30 s
     /// when absent.
     pub statement_timeout: Option<Duration>,
-    /// For a process that writes once and ends: nothing is listened for, which saves two connections.
-    pub deaf: bool,
+    /// For a process that writes once and ends: nothing is listened for, which saves two connections, and statements are
+    /// sent whole, which saves a round trip each.
+    pub brief: bool,
     /// Claims remember from the beginning what they have taken, and not only when vacuums do not help; for tests.
     pub floors: bool,
 }
@@ -192,8 +193,9 @@ impl Postgres {
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let tasks = Tasks::new();
         let patience = options.statement_timeout.unwrap_or(connect::STATEMENT_TIMEOUT);
-        let make = |url: &str, planning, pooled| {
-            Connector::new(url, planning, pooled, patience, tasks.clone()).map(Arc::new)
+        let make = |url: &str, planning, pooled| -> Result<Arc<Connector>> {
+            let connector = Connector::new(url, planning, pooled, patience, tasks.clone())?;
+            Ok(Arc::new(if options.brief { connector.sending_whole() } else { connector }))
         };
         let connector = make(url, Planning::Fitted, options.pooled)?;
         let steady = make(url, Planning::Steady, options.pooled)?;
@@ -235,7 +237,7 @@ impl Postgres {
             migrate::fits(migrate::version(&mut inner.readers.session().await?).await?)?;
         }
         let ear = listen::Ear::new(listening, connector, own, calls, tasks);
-        if !options.deaf {
+        if !options.brief {
             ear.start().await;
         }
         let open = Arc::new(Open(inner.tasks.clone()));

@@ -48,6 +48,10 @@ pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 /// Where accepted pushes are recorded.
 #[async_trait]
 pub trait PushSink: Send + Sync {
+    /// Does what can be done before there is something to record, while the journal is written. Trouble is told by
+    /// [`PushSink::record`], which tries again.
+    async fn prepare(&self) {}
+
     /// Records the push in one transaction: all of it, or nothing. May be dropped at any moment.
     async fn record(&self, push: &PushRecord) -> Result<(), SinkError>;
 }
@@ -92,7 +96,10 @@ async fn run_within(
     for update in updates.iter().filter(|update| update.is_delete() && is_mirrored(journaling, update)) {
         warn(&format!("{} was deleted here only", update.name), "the mirror never deletes");
     }
-    if let Err(why) = journal(entries(&updates, context, journaling), journaling, deadline).await {
+    let prepare = tokio::time::timeout_at(deadline, sink.prepare());
+    let journal = journal(entries(&updates, context, journaling), journaling, deadline);
+    let (journaled, _) = tokio::join!(journal, prepare);
+    if let Err(why) = journaled {
         warn("the push was accepted but not journaled; the mirror will find it later", &why);
     }
     let record = PushRecord { context: context.clone(), updates };

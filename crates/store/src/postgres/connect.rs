@@ -78,7 +78,7 @@ pub(crate) struct Connector {
     tls: Option<MakeRustlsConnect>,
     patience: Duration,
     tasks: Tasks,
-    /// Statements are sent whole, because something in between does not keep prepared ones.
+    /// Statements are sent whole, because something in between does not keep prepared ones or none runs twice.
     unprepared: AtomicBool,
 }
 
@@ -122,6 +122,12 @@ impl Connector {
         config.options(options);
         let (refused, unprepared) = (AtomicBool::new(pooled), AtomicBool::new(pooled));
         Ok(Self { config, bare, refused, tls, patience, tasks, unprepared })
+    }
+
+    /// Prepares nothing: for a process that runs each statement once.
+    pub(crate) fn sending_whole(self) -> Self {
+        self.unprepared.store(true, Ordering::Relaxed);
+        self
     }
 
     /// How long a statement may take.
