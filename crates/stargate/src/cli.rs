@@ -215,7 +215,7 @@ pub(crate) enum Command {
     /// The effective settings
     #[command(subcommand)]
     Config(cmd::config::ConfigCommand),
-    /// Break something on purpose, on a scratch queue, and see how long recovery takes
+    /// Break something on purpose, where it harms nobody, and see how long recovery takes
     #[command(subcommand)]
     Drill(cmd::drill::DrillCommand),
     /// Measure the queue on this machine

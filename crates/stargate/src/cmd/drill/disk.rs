@@ -1,4 +1,4 @@
-//! `stargate drill disk-full`: a home on a disk of eight megabytes that is filled, and given room again.
+//! `stargate drill disk-full`: a home of its own on a disk of eight megabytes that is filled, and given room again.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::process::Command;
 use super::stage::{KIND, config, worker};
 use crate::assemble::{self, Migrate};
 use crate::config::layer::Environment;
-use crate::config::{self, Flags};
+use crate::config::{self, Flags, Settings};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::App;
@@ -21,7 +21,11 @@ use crate::run::App;
 /// Room for the store and some hundred jobs of 20 kB.
 const DISK: &str = "size=8m";
 const JOBS_MAX: usize = 1000;
+/// When the disk is filled.
+const JOBS_BEFORE_FULL: usize = 50;
 const LEASE: Duration = Duration::from_secs(5);
+/// How long the disk stays full.
+const FULL_FOR: Duration = Duration::from_millis(2500);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `drill disk-full`
@@ -36,8 +40,8 @@ pub(crate) struct DiskFull {
 struct Report {
     drill: &'static str,
     accepted: usize,
-    /// How the first enqueue was refused that did not fit.
-    refused_as: String,
+    /// How the first enqueue was refused that did not fit; absent if all did.
+    refused_as: Option<String>,
     /// Accepted and not done in the end.
     lost: usize,
     /// From the room that was made until everything was done.
@@ -72,50 +76,79 @@ async fn again_with_a_disk(app: &App) -> Result<()> {
         Some(0) => Ok(()),
         code => {
             let message = format!("the drill ended with {code:?}; see above");
-            Err(Failure::failed("DRILL_FAILED", message).help("run it as root, who may mount a small disk"))
+            Err(Failure::failed("DRILL_FAILED", message)
+                .help("if the small disk could not be mounted: run it as root"))
         }
     }
 }
 
 async fn inside(app: &App, place: &Path) -> Result<()> {
-    let cannot = |error| Failure::io("cannot write on the small disk", &error);
-    let flags = Flags { home: Some(place.to_owned()), ..Flags::default() };
-    let settings = config::load(flags, &Environment::default())?;
+    let settings = settings_on(place)?;
     let store = assemble::open(&settings, Migrate::Yes).await?;
-    std::fs::write(place.join("stargate.toml"), config(place, LEASE, "0.05")).map_err(cannot)?;
-    let mut child = worker(place, place, &settings.store, "default")?;
+    let mut child = worker(place, "worker.log", place, &settings.store, "default")?;
     ready(&store).await?;
-    let mut accepted = Vec::new();
-    // What the worker finishes stays in the history, so the disk gets full whatever it does.
-    let refused = loop {
-        let job = NewJob::of(KIND, &json!({ "filling": "x".repeat(20_000) }))?;
-        match store.enqueue(vec![job]).await {
-            Ok(jobs) => accepted.extend(jobs.iter().map(|job| job.id)),
-            Err(error) => break error.to_string(),
-        }
-        if accepted.len() >= JOBS_MAX {
-            break String::new();
-        }
-        if accepted.len() == 50 {
-            fill(&place.join("ballast"));
-        }
-    };
-    app.out.note(format!("{} jobs accepted; then: {refused}", accepted.len()));
-    tokio::time::sleep(LEASE / 2).await;
-    std::fs::remove_file(place.join("ballast")).map_err(cannot)?;
+    let ballast = place.join("ballast");
+    let (accepted, refused_as) = enqueue_until_refused(&store, &ballast).await?;
+    let then = refused_as.as_deref().unwrap_or("nothing was refused");
+    app.out.note(format!("{} jobs accepted; then: {then}", accepted.len()));
+    tokio::time::sleep(FULL_FOR).await;
+    std::fs::remove_file(ballast).map_err(cannot_write)?;
     let begin = Instant::now();
     let lost = left(&store, &accepted).await?;
     let done_ms = begin.elapsed().as_millis();
     let _ = child.kill().await;
-    let kept = lost == 0 && refused.contains("disk is full");
-    let report =
-        Report { drill: "disk-full", accepted: accepted.len(), refused_as: refused, lost, done_ms, kept };
-    print(app, &report);
+    let broken = broken(accepted.len(), lost, refused_as.as_deref());
+    let kept = broken.is_empty();
+    print(app, &Report { drill: "disk-full", accepted: accepted.len(), refused_as, lost, done_ms, kept });
     if kept {
         return Ok(());
     }
-    let message = format!("{lost} of {} accepted jobs are not done", accepted.len());
+    let message = format!("the promise was not kept: {}", broken.join("; "));
     Err(Failure::failed("DRILL_FAILED", message))
+}
+
+/// The settings of the throw-away installation. Its file is named, and nothing is taken from the environment: the file of
+/// the working directory is the user's, and names the store that must not be touched.
+fn settings_on(place: &Path) -> Result<Settings> {
+    let file = place.join("stargate.toml");
+    std::fs::write(&file, config(place, LEASE, "0.05")).map_err(cannot_write)?;
+    let flags = Flags { config: Some(file), home: Some(place.to_owned()), ..Flags::default() };
+    config::load(flags, &Environment::default())
+}
+
+fn cannot_write(error: std::io::Error) -> Failure {
+    Failure::io("cannot write on the small disk", &error)
+}
+
+/// Enqueues, fills the disk on the way, and goes on until an enqueue is refused: what was accepted, and the refusal.
+/// What the worker finishes stays in the history, so the disk gets full whatever it does.
+async fn enqueue_until_refused(store: &SharedStore, ballast: &Path) -> Result<(Vec<JobId>, Option<String>)> {
+    let mut accepted = Vec::new();
+    while accepted.len() < JOBS_MAX {
+        let job = NewJob::of(KIND, &json!({ "filling": "x".repeat(20_000) }))?;
+        match store.enqueue(vec![job]).await {
+            Ok(jobs) => accepted.extend(jobs.iter().map(|job| job.id)),
+            Err(error) => return Ok((accepted, Some(error.to_string()))),
+        }
+        if accepted.len() == JOBS_BEFORE_FULL {
+            fill(ballast);
+        }
+    }
+    Ok((accepted, None))
+}
+
+/// What was promised and not kept.
+fn broken(accepted: usize, lost: usize, refused_as: Option<&str>) -> Vec<String> {
+    let mut broken = Vec::new();
+    if lost > 0 {
+        broken.push(format!("{lost} of {accepted} accepted jobs are not done"));
+    }
+    match refused_as {
+        Some(refusal) if refusal.contains("disk is full") => {}
+        Some(refusal) => broken.push(format!("the refusal does not say that the disk is full: {refusal}")),
+        None => broken.push(format!("nothing was refused: {accepted} jobs were accepted on a full disk")),
+    }
+    broken
 }
 
 async fn ready(store: &SharedStore) -> Result<()> {
@@ -158,8 +191,26 @@ fn print(app: &App, report: &Report) {
         return;
     }
     app.out.line(format!("{:22}{}", "accepted", report.accepted));
-    app.out.line(format!("{:22}{}", "then refused", report.refused_as));
+    app.out.line(format!("{:22}{}", "then refused", report.refused_as.as_deref().unwrap_or("nothing")));
     app.out.line(format!("{:22}{}   (promised: 0)", "lost", report.lost));
-    app.out.line(format!("{:22}{} ms after there was room again", "all done", report.done_ms));
+    let after = if report.lost == 0 { "" } else { "not " };
+    app.out.line(format!("{:22}{after}{} ms after there was room again", "all done", report.done_ms));
     app.out.line(output::bold(if report.kept { "the promise was kept" } else { "THE PROMISE WAS NOT KEPT" }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::broken;
+
+    #[test]
+    fn a_broken_promise_is_told_as_what_it_is() {
+        assert_eq!(
+            broken(50, 0, Some("the store could not enqueue; the disk is full; free some space")),
+            [""; 0]
+        );
+        assert_eq!(broken(50, 3, Some("the disk is full")), ["3 of 50 accepted jobs are not done"]);
+        let nameless = broken(50, 0, Some("the store could not enqueue"));
+        assert_eq!(nameless, ["the refusal does not say that the disk is full: the store could not enqueue"]);
+        assert_eq!(broken(1000, 0, None), ["nothing was refused: 1000 jobs were accepted on a full disk"]);
+    }
 }
