@@ -9,9 +9,11 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
+use crate::compare::Since;
+use crate::facts::{self, Facts};
 use crate::page;
-use crate::report::{Figure, NOTES};
-use crate::results::{Facts, Part, Results};
+use crate::report::{NOTES, Noted, noted};
+use crate::results::{Part, Results, shared_names};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -44,7 +46,11 @@ const fn plan(
     Plan { name, arguments, quick }
 }
 
-/// Stands for the server that the run was given.
+/// Where the last run is kept, in the folder of the project.
+const STORED: &str = "bench/results/last.json";
+/// Names the server that the run was given.
+const SERVER: &str = "STARGATE_TEST_POSTGRES_URL";
+/// Stands for that server in the arguments of a part.
 const POSTGRES: &str = "POSTGRES";
 
 const PLANS: &[Plan] = &[
@@ -84,53 +90,119 @@ const PLANS: &[Plan] = &[
 
 /// Writes the page of the stored run anew, after its notes or its looks have changed.
 pub(crate) fn write_page(project: &Path) -> Result<()> {
-    let stored = project.join("bench/results/last.json");
+    let stored = project.join(STORED);
     let results =
         Results::read(&stored)?.with_context(|| format!("no run is stored in {}", stored.display()))?;
-    page::write(&results, None, project)
+    page::write(&results, project)
 }
 
-/// Runs the parts, prints the targets and what has changed; stores everything if asked to.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let stored = options.project.join("bench/results/last.json");
+/// Runs the parts, prints the targets and what has changed; stores everything if asked to. Fails at the end if a part
+/// did: what the others found is told first.
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let stored = options.project.join(STORED);
     let before = Results::read(&stored)?;
-    let mut results = Results { facts: Facts::of_this_machine(), parts: Vec::new() };
-    for plan in PLANS {
-        if options.only.is_empty() || options.only.iter().any(|name| name == plan.name) {
-            results.parts.push(part(plan, options.quick)?);
-        }
+    let server = std::env::var(SERVER).ok();
+    let facts = Facts::of_this_machine(server.as_deref()).await;
+    let mut results = Results { facts, parts: Vec::new(), since: None };
+    for plan in PLANS.iter().filter(|plan| options.wants(plan.name)) {
+        results.parts.push(part(plan, options.quick, server.as_deref().unwrap_or_default())?);
     }
-    results.facts.load_after = crate::results::load();
-    println!("{}", page::targets(&results));
-    match &before {
-        Some(before) => println!("{}", page::changes(&results.changes_since(before), before)),
-        None => println!("No run is stored to compare with."),
-    }
+    results.facts.load_after = facts::load();
+    let comparable = before.and_then(|before| options.comparable(before));
+    results.since = comparable.map(|before| Since::between(&before, &results));
+    println!("{}\n{}", page::targets(&results), page::changes(&results));
     if options.store {
         results.store(&stored)?;
-        page::write(&results, before.as_ref(), &options.project)?;
+        page::write(&results, &options.project)?;
         println!("stored in {} and docs/benchmarks.md", stored.display());
     }
-    Ok(())
+    results.ensure_complete()
 }
 
-fn part(plan: &Plan, quick: bool) -> Result<Part> {
+impl Options {
+    fn wants(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == part)
+    }
+
+    /// What this run can be compared with: parts that it was not asked for are not missing, and a quick one has other sizes.
+    fn comparable(&self, mut before: Results) -> Option<Results> {
+        before.parts.retain(|part| self.wants(&part.name));
+        (!self.quick).then_some(before)
+    }
+}
+
+fn part(plan: &Plan, quick: bool, server: &str) -> Result<Part> {
     println!("\n=== {}", plan.name);
     let notes = tempfile::NamedTempFile::new().context("a file for figures")?;
     #[expect(clippy::disallowed_methods, reason = "this very program, for one part")]
     let mut command = Command::new(std::env::current_exe()?);
-    let server = std::env::var("STARGATE_TEST_POSTGRES_URL").unwrap_or_default();
     let arguments = if quick { plan.quick } else { plan.arguments }.iter();
-    command.args(arguments.map(|word| if *word == POSTGRES { server.as_str() } else { word }));
+    command.args(arguments.map(|word| if *word == POSTGRES { server } else { word }));
     command.env(NOTES, notes.path());
     let begin = Instant::now();
     let status = command.status().context("cannot start a part")?;
     let seconds = begin.elapsed().as_secs_f64();
     let failure = (!status.success()).then(|| format!("ended with {status}"));
-    Ok(Part { name: plan.name.to_owned(), seconds, failure, figures: figures(notes.path())? })
+    Ok(told(plan.name, seconds, failure, noted(notes.path())))
 }
 
-fn figures(notes: &Path) -> Result<Vec<Figure>> {
-    let text = std::fs::read_to_string(notes).context("the figures of a part")?;
-    text.lines().map(|line| serde_json::from_str(line).context("a figure")).collect()
+/// Of what a part noted. Notes that cannot be read are a failure of that part, and of no other.
+fn told(name: &str, seconds: f64, failure: Option<String>, noted: Result<Vec<Noted>>) -> Part {
+    let unreadable = noted.as_ref().err().map(|error| format!("{error:#}"));
+    let (mut figures, mut remarks) = (Vec::new(), Vec::new());
+    for noted in noted.unwrap_or_default() {
+        match noted {
+            Noted::Figure(figure) => figures.push(figure),
+            Noted::Remark { remark } => remarks.push(remark),
+        }
+    }
+    for name in shared_names(&figures) {
+        remarks.push(format!("several figures are called \"{name}\"; only the last is compared"));
+    }
+    Part { name: name.to_owned(), seconds, failure: failure.or(unreadable), remarks, figures }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Goal;
+    use crate::results::tests::results;
+
+    fn options(only: &[&str], quick: bool) -> Options {
+        let only = only.iter().map(|&name| name.to_owned()).collect();
+        Options { store: false, only, project: ".".into(), quick }
+    }
+
+    #[test]
+    fn a_part_that_was_not_asked_for_is_not_missing() {
+        let before = results(&[("drain", 1.0, "jobs/s", Goal::None)]);
+        let names = |results: Option<Results>| results.map(|results| results.parts.len());
+        assert_eq!(names(options(&[], false).comparable(before.clone())), Some(1));
+        assert_eq!(names(options(&["postgres"], false).comparable(before.clone())), Some(1));
+        assert_eq!(names(options(&["git"], false).comparable(before.clone())), Some(0));
+        assert_eq!(names(options(&[], true).comparable(before)), None);
+    }
+
+    #[test]
+    fn figures_and_remarks_of_a_part_are_told_apart() {
+        let figure = results(&[("drain", 1.0, "jobs/s", Goal::None)]).parts[0].figures[0].clone();
+        let remark = Noted::Remark { remark: "peer x: not run: no npm".into() };
+        let part = told("peers", 1.0, None, Ok(vec![Noted::Figure(figure.clone()), remark]));
+        assert_eq!((part.figures.as_slice(), part.failure), ([figure.clone()].as_slice(), None));
+        assert_eq!(part.remarks, ["peer x: not run: no npm"]);
+        let twice = vec![Noted::Figure(figure.clone()), Noted::Figure(figure)];
+        let part = told("peers", 1.0, None, Ok(twice));
+        assert_eq!(
+            part.remarks,
+            ["several figures are called \"Postgres: drain\"; only the last is compared"]
+        );
+    }
+
+    #[test]
+    fn notes_that_cannot_be_read_are_a_failure_of_their_part() {
+        let part = told("peers", 1.0, None, Err(anyhow::anyhow!("no note")));
+        assert_eq!(part.failure.as_deref(), Some("no note"));
+        let part = told("peers", 1.0, Some("killed".into()), Err(anyhow::anyhow!("no note")));
+        assert_eq!(part.failure.as_deref(), Some("killed"));
+    }
 }

@@ -9,7 +9,9 @@
 mod all;
 mod chart;
 mod clip;
+mod compare;
 mod directive;
+mod facts;
 mod git;
 mod growth;
 mod heartbeat;
@@ -23,6 +25,7 @@ mod raw;
 mod report;
 mod results;
 mod scale;
+mod single;
 mod streams;
 mod temporal;
 mod throughput;
@@ -132,7 +135,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Arguments::parse().command {
-        Command::All(options) => all::run(&options),
+        Command::All(options) => all::run(&options).await,
         Command::Page { project } => all::write_page(&project),
         Command::Leader(options) => leader::run(&options).await,
         Command::Postgres { url, jobs, repeats } => throughput::postgres(&url, jobs, repeats).await,

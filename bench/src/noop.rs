@@ -59,6 +59,18 @@ pub(crate) async fn insert(store: &SharedStore, jobs: usize) -> Result<f64> {
     Ok(jobs as f64 / began.elapsed().as_secs_f64())
 }
 
+/// Enqueues single jobs, each as soon as the one before is answered; answers jobs per second.
+pub(crate) async fn enqueue_awaited(store: &SharedStore, warm_up: usize, jobs: usize) -> Result<f64> {
+    for id in 0..warm_up {
+        store.enqueue(vec![job(id as u64)?]).await?;
+    }
+    let began = Instant::now();
+    for id in 0..jobs {
+        store.enqueue(vec![job(id as u64)?]).await?;
+    }
+    Ok(jobs as f64 / began.elapsed().as_secs_f64())
+}
+
 /// Default settings, except that claiming never pauses: the load average still remembers the runs before this one.
 pub(crate) fn config() -> PoolConfig {
     let pressure = PressureConfig { load_threshold: f64::MAX, ..PressureConfig::default() };

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use crate::chart::{self, Bar, thousands};
-use crate::report::Figure;
-use crate::results::{Change, Results};
+use crate::compare::{Change, Since, Verdict};
+use crate::results::{Part, Results};
 
 const PAGE: &str = "docs/benchmarks.md";
 const CHARTS: &str = "docs/benchmarks";
@@ -35,19 +35,29 @@ $ cargo xtask bench postgres         # one part
 Let nothing else run meanwhile. `--store` keeps the results in the project and writes this page.
 ";
 
+/// What has to be known to read the figures of a part.
+const EXPLANATIONS: &[(&str, &str)] = &[(
+    "peers",
+    "\
+Durability: everybody's enqueues and ends are answered after a synchronous commit. Our claims and heartbeats commit with
+`synchronous_commit = off`: a claim that is lost in a crash of the server is given out again, and nothing that was accepted is lost
+by that. No rival sets it, so their claims are synchronous commits like everything else they write; the fast ones claim hundreds to
+thousands at once.",
+)];
+
 /// Writes the page and its charts.
-pub(crate) fn write(results: &Results, before: Option<&Results>, project: &Path) -> Result<()> {
+pub(crate) fn write(results: &Results, project: &Path) -> Result<()> {
     let notes = std::fs::read_to_string(project.join(NOTES)).context(NOTES)?;
     let folder = project.join(CHARTS);
     std::fs::create_dir_all(&folder).context(CHARTS)?;
     for chart in charts(results) {
         std::fs::write(folder.join(&chart.file), &chart.svg).with_context(|| chart.file.clone())?;
     }
-    std::fs::write(project.join(PAGE), page(results, before, &notes)).context(PAGE)
+    std::fs::write(project.join(PAGE), page(results, &notes)).context(PAGE)
 }
 
 /// The whole page.
-pub(crate) fn page(results: &Results, before: Option<&Results>, notes: &str) -> String {
+pub(crate) fn page(results: &Results, notes: &str) -> String {
     let mut page = format!("{INTRODUCTION}\n{}\n## Targets\n\n{}", facts(results), table_of_targets(results));
     let _ = write!(page, "\n{notes}\n## Charts\n\n");
     for chart in charts(results) {
@@ -55,40 +65,47 @@ pub(crate) fn page(results: &Results, before: Option<&Results>, notes: &str) -> 
     }
     page.push_str("## All figures\n");
     for part in &results.parts {
-        let _ = write!(page, "\n### {}\n\n", part.name);
-        if let Some(failure) = &part.failure {
-            let _ = writeln!(page, "**Not complete: {failure}.**\n");
-        }
-        page.push_str("| | | figure | unit |\n| --- | --- | ---: | --- |\n");
-        for Figure { group, what, value, unit, .. } in &part.figures {
-            let _ = writeln!(page, "| {group} | {what} | {} | {unit} |", thousands(*value));
-        }
+        page.push_str(&section(part));
     }
-    let _ = write!(page, "\n## Since the run before\n\n");
-    match before {
-        Some(before) => page.push_str(&table_of_changes(&results.changes_since(before), before)),
-        None => page.push_str("This is the first that is stored.\n"),
-    }
-    let _ = write!(page, "\n{AGAIN}");
+    let _ =
+        write!(page, "\n## Since the run before\n\n{}\n{AGAIN}", table_of_changes(results.since.as_ref()));
     page
+}
+
+/// Everything of one part.
+fn section(part: &Part) -> String {
+    let mut text = format!("\n### {}\n\n", part.name);
+    if let Some(failure) = &part.failure {
+        let _ = writeln!(text, "**Not complete: {failure}.**\n");
+    }
+    if let Some((_, explanation)) = EXPLANATIONS.iter().find(|(name, _)| *name == part.name) {
+        let _ = writeln!(text, "{explanation}\n");
+    }
+    for remark in &part.remarks {
+        let _ = writeln!(text, "- {remark}");
+    }
+    if !part.remarks.is_empty() {
+        text.push('\n');
+    }
+    text.push_str("| | | figure | unit |\n| --- | --- | ---: | --- |\n");
+    for figure in &part.figures {
+        let (label, value) = (figure.label(), thousands(figure.value));
+        let _ = writeln!(text, "| {} | {label} | {value} | {} |", figure.group, figure.unit);
+    }
+    text
 }
 
 fn facts(results: &Results) -> String {
     let facts = &results.facts;
     let minutes = results.parts.iter().map(|part| part.seconds).sum::<f64>() / 60.0;
-    format!(
-        "| | |\n| --- | --- |\n| run on | {}, commit {} |\n| processor | {}, {} cores |\n| memory | {} MiB |\n| kernel | {} |\n\
-         | git | {} |\n| time | {minutes:.0} minutes |\n| load average before, after | {:.1}, {:.1} |\n",
-        facts.date,
-        facts.commit,
-        facts.processor,
-        facts.cores,
-        facts.memory_mib,
-        facts.kernel,
-        facts.git.trim_start_matches("git version "),
-        facts.load_before,
-        facts.load_after
-    )
+    let mut rows = facts.rows();
+    rows.push(("time", format!("{minutes:.0} minutes")));
+    rows.push(("load average before, after", format!("{:.1}, {:.1}", facts.load_before, facts.load_after)));
+    let mut table = "| | |\n| --- | --- |\n".to_owned();
+    for (name, fact) in rows {
+        let _ = writeln!(table, "| {name} | {fact} |");
+    }
+    table
 }
 
 fn table_of_targets(results: &Results) -> String {
@@ -102,7 +119,7 @@ fn table_of_targets(results: &Results) -> String {
             table,
             "| {part} | {}: {} | {} {} | {} | {} |",
             figure.group,
-            figure.what,
+            figure.label(),
             thousands(figure.value),
             figure.unit,
             figure.goal.text(),
@@ -113,27 +130,45 @@ fn table_of_targets(results: &Results) -> String {
     for part in results.parts.iter().filter_map(|part| Some((&part.name, part.failure.as_ref()?))) {
         let _ = writeln!(table, "\n**{} is not complete: {}.**", part.0, part.1);
     }
+    // Whoever was not run could have been the fastest.
+    for part in results.parts.iter().filter(|part| !part.remarks.is_empty()) {
+        let _ = writeln!(table, "\n{}: {}.", part.name, part.remarks.join("; "));
+    }
     table
 }
 
-fn table_of_changes(changes: &[Change], before: &Results) -> String {
-    let facts = &before.facts;
-    if changes.is_empty() {
-        return format!(
-            "Nothing differs by more than a tenth from {}, commit {}.\n",
-            facts.date, facts.commit
-        );
+fn table_of_changes(since: Option<&Since>) -> String {
+    let Some(Since { date, commit, changes, missing }) = since else {
+        return "There is nothing to compare it with.\n".to_owned();
+    };
+    if changes.is_empty() && missing.is_empty() {
+        return format!("Nothing differs by more than a tenth from {date}, commit {commit}.\n");
     }
-    let mut table = format!(
-        "More than a tenth away from {}, commit {}:\n\n| | before | now | |\n| --- | ---: | ---: | --- |\n",
-        facts.date, facts.commit
-    );
-    for change in changes {
-        let (before, after) = (thousands(change.before), thousands(change.after));
-        let verdict = if change.is_worse { "**worse**" } else { "better" };
-        let _ = writeln!(table, "| {} | {before} | {after} {} | {verdict} |", change.name, change.unit);
+    let mut text = format!("Compared with {date}, commit {commit}.\n");
+    if !changes.is_empty() {
+        text.push_str("\nMore than a tenth away, or on the other side of a goal:\n\n");
+        text.push_str("| | before | now | |\n| --- | ---: | ---: | --- |\n");
     }
-    table
+    for Change { name, unit, before, after, verdict } in changes {
+        let (before, after) = (thousands(*before), thousands(*after));
+        let _ = writeln!(text, "| {name} | {before} | {after} {unit} | {} |", words(*verdict));
+    }
+    if !missing.is_empty() {
+        text.push_str("\nMissing now:\n\n");
+    }
+    for name in missing {
+        let _ = writeln!(text, "- {name}");
+    }
+    text
+}
+
+fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "**worse**",
+        Verdict::GoalReached => "goal now reached",
+        Verdict::GoalMissed => "**goal now missed**",
+    }
 }
 
 /// The targets, for a terminal.
@@ -142,8 +177,8 @@ pub(crate) fn targets(results: &Results) -> String {
 }
 
 /// What has changed, for a terminal.
-pub(crate) fn changes(changes: &[Change], before: &Results) -> String {
-    format!("=== since the stored run\n{}", table_of_changes(changes, before))
+pub(crate) fn changes(results: &Results) -> String {
+    format!("=== since the stored run\n{}", table_of_changes(results.since.as_ref()))
 }
 
 struct Chart {
@@ -219,7 +254,9 @@ mod tests {
             ("drain / raw", 0.5, "", Goal::AtLeast(0.6)),
             ("commits", 0.01, "", Goal::AtMost(0.05)),
         ]);
-        let page = page(&after, Some(&before), "## Notes\n");
+        let mut after = after;
+        after.since = Some(Since::between(&before, &after));
+        let page = page(&after, "## Notes\n");
         assert!(
             page.contains("| postgres | Postgres: drain / raw | 0.5  | at least 0.6 | **missed** |"),
             "{page}"
@@ -230,6 +267,31 @@ mod tests {
             page.contains("![postgres: Postgres: drain](benchmarks/postgres--postgres--drain.svg)"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn what_is_missing_and_who_was_not_run_is_on_the_page() {
+        let before = results(&[("drain", 1.0, "jobs/s", Goal::None), ("start", 1.0, "ms", Goal::None)]);
+        let mut after = results(&[("drain / fastest rival", 2.0, "", Goal::AtLeast(1.5))]);
+        after.parts[0].figures[0].against = Some("peer y (best)".into());
+        after.parts[0].remarks.push("peer x (best): not run: no npm".into());
+        after.since = Some(Since::between(&before, &after));
+        let page = page(&after, "");
+        for expected in [
+            "Compared with 2026-01-02, commit abc.\n\nMissing now:\n\n- postgres: Postgres: drain\n- postgres: Postgres: start\n",
+            "1 of 1 reached.\n\npostgres: peer x (best): not run: no npm.\n",
+            "### postgres\n\n- peer x (best): not run: no npm\n\n| | | figure | unit |\n",
+            "| postgres | Postgres: drain / fastest rival: peer y (best) | 2  | at least 1.5 | yes |",
+            "| Postgres | 15, fsync on |",
+        ] {
+            assert!(page.contains(expected), "{expected}\nis not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn the_first_run_is_compared_with_none() {
+        let page = page(&results(&[]), "");
+        assert!(page.contains("## Since the run before\n\nThere is nothing to compare it with."), "{page}");
     }
 
     #[test]
@@ -260,10 +322,7 @@ mod tests {
         };
         let stored = std::fs::read_to_string(project.join(PAGE)).unwrap();
         let notes = std::fs::read_to_string(project.join(NOTES)).unwrap();
-        let expected = page(&results, None, &notes);
-        // What has changed since the run before is not stored with it.
-        let until = |page: &str| page.split("## Since the run before").next().unwrap_or_default().to_owned();
-        assert_eq!(until(&stored), until(&expected));
+        assert_eq!(stored, page(&results, &notes));
         for chart in charts(&results) {
             assert!(project.join(CHARTS).join(&chart.file).exists(), "{}", chart.file);
         }

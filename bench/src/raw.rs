@@ -22,6 +22,9 @@ const SCHEMA: &str = "
         payload jsonb not null);
     create index raw_job_ready on raw_job (run_at, id) where state = 0";
 const INSERT: &str = "insert into raw_job (payload) select p::jsonb from unnest($1::text[]) p";
+/// One job, with the notification that a worker waits for.
+const INSERT_ONE: &str =
+    "with i as (insert into raw_job (payload) values ($1::text::jsonb)) select pg_notify('raw_jobs', '')";
 const STEP: &str = "
     with gone as (delete from raw_job where id = any($2::bigint[])),
     taken as (
@@ -79,12 +82,30 @@ async fn drain_loop(url: &str) -> Result<()> {
     }
 }
 
-/// Enqueues single jobs, each with its notification.
+/// Makes its table anew.
+pub(crate) async fn prepare(url: &str) -> Result<()> {
+    Ok(connect(url).await?.batch_execute(SCHEMA).await?)
+}
+
+/// Enqueues single jobs, each as soon as the one before is answered; answers jobs per second.
+pub(crate) async fn enqueue_awaited(url: &str, warm_up: usize, jobs: usize) -> Result<f64> {
+    let client = connect(url).await?;
+    let insert = client.prepare(INSERT_ONE).await?;
+    let one = async |id: usize| client.query(&insert, &[&format!("{{\"id\": {id}}}")]).await.map(drop);
+    for id in 0..warm_up {
+        one(id).await?;
+    }
+    let began = Instant::now();
+    for id in 0..jobs {
+        one(id).await?;
+    }
+    Ok(jobs as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Enqueues single jobs some time apart, each with its notification.
 pub(crate) async fn enqueue_singly(url: &str, jobs: usize) -> Result<Vec<(u64, f64)>> {
     let client = connect(url).await?;
-    let insert = client
-        .prepare("with i as (insert into raw_job (payload) values ($1::text::jsonb)) select pg_notify('raw_jobs', '')")
-        .await?;
+    let insert = client.prepare(INSERT_ONE).await?;
     let mut returned = Vec::with_capacity(jobs);
     for id in 0..jobs as u64 {
         tokio::time::sleep(GAP).await;

@@ -1,11 +1,13 @@
 //! Figures, their medians, and what they are held against. Each is printed and, in a run of everything, noted.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// Names the file that figures are appended to, one JSON object a line.
+/// Names the file that figures and remarks are appended to, one JSON object a line.
 pub(crate) const NOTES: &str = "STARGATE_BENCH_NOTES";
 
 /// The middle one.
@@ -25,11 +27,35 @@ pub(crate) fn percentile(values: &mut [f64], percent: usize) -> f64 {
 pub(crate) struct Figure {
     /// What it belongs to: the last heading before it.
     pub(crate) group: String,
-    /// What it is.
+    /// What it is. Runs are compared by it: it says nothing that may differ from run to run.
     pub(crate) what: String,
+    /// Whose figure it is divided by, where that turns out only in the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) against: Option<String>,
     pub(crate) value: f64,
     pub(crate) unit: String,
     pub(crate) goal: Goal,
+}
+
+impl Figure {
+    /// What it is and whose it is divided by, for people.
+    pub(crate) fn label(&self) -> String {
+        match &self.against {
+            None => self.what.clone(),
+            Some(against) => format!("{}: {against}", self.what),
+        }
+    }
+}
+
+/// One line of the notes that a part leaves to the run of everything.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Noted {
+    Figure(Figure),
+    /// What a reader has to know and no figure tells, such as why a rival was not run.
+    Remark {
+        remark: String,
+    },
 }
 
 /// What a figure is held against.
@@ -48,6 +74,14 @@ impl Goal {
             Self::None => None,
             Self::AtLeast(least) => Some(value >= least),
             Self::AtMost(most) => Some(value <= most),
+        }
+    }
+
+    /// Where it lies.
+    pub(crate) fn bound(self) -> Option<f64> {
+        match self {
+            Self::None => None,
+            Self::AtLeast(bound) | Self::AtMost(bound) => Some(bound),
         }
     }
 
@@ -77,22 +111,56 @@ pub(crate) fn heading(text: &str) {
 
 /// One line: what, how much, which goal, reached or not.
 pub(crate) fn line(what: &str, value: f64, unit: &str, goal: &Goal) {
-    let verdict = match goal.is_reached_by(value) {
-        None => String::new(),
-        Some(true) => format!("reached ({})", goal.text()),
-        Some(false) => format!("MISSED ({})", goal.text()),
-    };
-    println!("{what:<44} {:>12} {unit:<10} {verdict}", number(value));
-    note(what, value, unit, *goal);
+    print(&figure(what, value, unit, *goal));
+}
+
+/// The same for a ratio to somebody who turned out only in the run.
+pub(crate) fn line_against(what: &str, against: &str, value: f64, goal: &Goal) {
+    print(&Figure { against: Some(against.to_owned()), ..figure(what, value, "", *goal) });
 }
 
 /// Notes a figure that is printed in another form.
 pub(crate) fn note(what: &str, value: f64, unit: &str, goal: Goal) {
-    let Some(path) = std::env::var_os(NOTES) else { return };
+    keep(&Noted::Figure(figure(what, value, unit, goal)));
+}
+
+/// What is not a figure, printed and noted.
+pub(crate) fn remark(text: &str) {
+    println!("{text}");
+    keep(&Noted::Remark { remark: text.to_owned() });
+}
+
+/// What was noted in a file.
+pub(crate) fn noted(path: &Path) -> Result<Vec<Noted>> {
+    let text = std::fs::read_to_string(path).context("cannot read what was noted")?;
+    text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no note: {line}"))).collect()
+}
+
+fn figure(what: &str, value: f64, unit: &str, goal: Goal) -> Figure {
     let group = HEADING.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let figure = Figure { group, what: what.to_owned(), value, unit: unit.to_owned(), goal };
+    Figure { group, what: what.to_owned(), against: None, value, unit: unit.to_owned(), goal }
+}
+
+fn print(figure: &Figure) {
+    let goal = figure.goal.text();
+    let verdict = match figure.goal.is_reached_by(figure.value) {
+        None => String::new(),
+        Some(true) => format!("reached ({goal})"),
+        Some(false) => format!("MISSED ({goal})"),
+    };
+    println!("{:<44} {:>12} {:<10} {verdict}", figure.label(), number(figure.value), figure.unit);
+    keep(&Noted::Figure(figure.clone()));
+}
+
+fn keep(noted: &Noted) {
+    if let Some(path) = std::env::var_os(NOTES) {
+        append(Path::new(&path), noted);
+    }
+}
+
+fn append(path: &Path, noted: &Noted) {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-    writeln!(file, "{}", serde_json::to_string(&figure).unwrap()).unwrap();
+    writeln!(file, "{}", serde_json::to_string(noted).unwrap()).unwrap();
 }
 
 #[cfg(test)]
@@ -105,5 +173,23 @@ mod tests {
         assert_eq!(Goal::AtLeast(2.0).is_reached_by(1.9), Some(false));
         assert_eq!(Goal::AtMost(2.0).is_reached_by(2.1), Some(false));
         assert_eq!(Goal::None.is_reached_by(0.0), None);
+    }
+
+    #[test]
+    fn figures_and_remarks_are_read_as_they_were_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        let plain = figure("drain", 1.5, "jobs/s", Goal::AtLeast(1.0));
+        let ratio =
+            Figure { against: Some("peer x (best)".into()), ..figure("drain / x", 1.0, "", Goal::None) };
+        let written = [
+            Noted::Figure(plain),
+            Noted::Remark { remark: "peer y (best): not run: no such \"thing\"".into() },
+            Noted::Figure(ratio),
+        ];
+        written.iter().for_each(|noted| append(&path, noted));
+        assert_eq!(noted(&path).unwrap(), written);
+        std::fs::write(&path, "{\"group\": ").unwrap();
+        assert!(noted(&path).unwrap_err().to_string().contains("no note"));
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio_postgres::Client;
 
 use crate::report::{Goal, heading, line, median};
-use crate::{latency, noop, raw};
+use crate::{latency, noop, raw, single};
 
 /// A session that has ended has told the server's statistics what it did; the server needs a moment to write it down.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -45,8 +45,8 @@ pub(crate) async fn settle_tables(client: &Client) -> Result<()> {
 }
 
 /// Postgres, beside the raw client, alternating.
-pub(crate) async fn postgres(url: &str, jobs: usize, repeats: usize) -> Result<()> {
-    let url = fresh_database(url).await?;
+pub(crate) async fn postgres(server: &str, jobs: usize, repeats: usize) -> Result<()> {
+    let url = fresh_database(server).await?;
     let client = raw::connect(&url).await?;
     let (mut raw_insert, mut raw_drain, mut insert, mut drain) = (vec![], vec![], vec![], vec![]);
     let (mut wal, mut commits) = (vec![], vec![]);
@@ -77,7 +77,9 @@ pub(crate) async fn postgres(url: &str, jobs: usize, repeats: usize) -> Result<(
     line("commits per job in the drain", median(commits), "", &Goal::AtMost(0.05));
     latency::raw_across_processes(&url).await?;
     latency::across_processes(&url, &Goal::AtMost(0.5), &Goal::AtMost(2.5)).await?;
-    idle(&url, &client).await
+    idle(&url, &client).await?;
+    drop(client);
+    single::beside_raw(server).await
 }
 
 /// Queries of an idle worker process.

@@ -1,0 +1,149 @@
+//! The machine that figures belong to, and what else it did.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::raw;
+
+/// What was not asked for when a run was stored is empty.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) date: String,
+    pub(crate) commit: String,
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) memory_mib: u64,
+    pub(crate) kernel: String,
+    pub(crate) git: String,
+    /// The compiler of today, which is that of the build unless the toolchain was changed between.
+    #[serde(default)]
+    pub(crate) rustc: String,
+    /// The version of the server, and what it does for durability unless a session says otherwise.
+    #[serde(default)]
+    pub(crate) postgres: String,
+    /// The file system of the folder for temporary files, where SQLite and the repositories are.
+    #[serde(default)]
+    pub(crate) temporary_files: String,
+    /// The load averages of a minute before and after.
+    pub(crate) load_before: f64,
+    pub(crate) load_after: f64,
+}
+
+impl Facts {
+    /// Also of the server, if there is one that answers.
+    pub(crate) async fn of_this_machine(server: Option<&str>) -> Self {
+        let memory = field(&file("/proc/meminfo"), "MemTotal");
+        let memory_kib: u64 = memory.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let postgres = match server {
+            Some(url) => settings(url).await.unwrap_or_default(),
+            None => String::new(),
+        };
+        Self {
+            date: stargate_base::clock::wall().strftime("%Y-%m-%d").to_string(),
+            commit: said("git", &["rev-parse", "--short", "HEAD"]),
+            processor: field(&file("/proc/cpuinfo"), "model name"),
+            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            memory_mib: memory_kib >> 10,
+            kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+            git: said("git", &["--version"]),
+            rustc: said("rustc", &["--version"]),
+            postgres,
+            temporary_files: file_system(&file("/proc/self/mounts"), &std::env::temp_dir()),
+            load_before: load(),
+            load_after: 0.0,
+        }
+    }
+
+    /// For people: what it is called, and what it is.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
+        let version = |text: &str, program: &str| text.trim_start_matches(program).trim().to_owned();
+        let mut rows = vec![
+            ("run on", format!("{}, commit {}", self.date, self.commit)),
+            ("processor", format!("{}, {} cores", self.processor, self.cores)),
+            ("memory", format!("{} MiB", self.memory_mib)),
+            ("kernel", self.kernel.clone()),
+            ("folder for temporary files", self.temporary_files.clone()),
+            ("Postgres", self.postgres.clone()),
+            ("git", version(&self.git, "git version")),
+            ("rustc", version(&self.rustc, "rustc")),
+        ];
+        rows.retain(|(_, fact)| !fact.is_empty());
+        rows
+    }
+}
+
+/// The load average of the last minute.
+pub(crate) fn load() -> f64 {
+    file("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
+}
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn field(text: &str, name: &str) -> String {
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned())).unwrap_or_default()
+}
+
+fn said(program: &str, arguments: &[&str]) -> String {
+    #[expect(clippy::disallowed_methods, reason = "asks for versions")]
+    let output = std::process::Command::new(program).args(arguments).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+async fn settings(url: &str) -> Result<String> {
+    let client = raw::connect(url).await?;
+    let mut values = Vec::new();
+    for name in ["server_version", "fsync", "synchronous_commit"] {
+        let value: String = client.query_one("select current_setting($1)", &[&name]).await?.get(0);
+        values.push(value);
+    }
+    Ok(format!("{}, fsync {}, synchronous_commit {}", values[0], values[1], values[2]))
+}
+
+/// The type of the file system that a folder is on, and its device, from a table of mounts.
+fn file_system(mounts: &str, folder: &Path) -> String {
+    let mount = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        Some((words.next()?, words.next()?, words.next()?))
+    };
+    let around = mounts.lines().filter_map(mount).filter(|(_, point, _)| folder.starts_with(point));
+    // Of two on the same point the later one hides the other, and is the one that is found.
+    let nearest = around.max_by_key(|(_, point, _)| Path::new(point).components().count());
+    nearest.map_or_else(String::new, |(device, _, kind)| format!("{kind} on {device}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_on_the_nearest_file_system_around_it() {
+        let mounts = "overlay / overlay rw 0 0\n/dev/vda /tmp ext4 rw 0 0\ntmpfs /tmp/fast tmpfs rw 0 0\n\
+                      tmpfs /tm tmpfs rw 0 0\n/dev/vdb /tmp xfs rw 0 0\n";
+        assert_eq!(file_system(mounts, Path::new("/tmp/x")), "xfs on /dev/vdb");
+        assert_eq!(file_system(mounts, Path::new("/tmp/fast")), "tmpfs on tmpfs");
+        assert_eq!(file_system(mounts, Path::new("/var")), "overlay on overlay");
+        assert_eq!(file_system("", Path::new("/var")), "");
+    }
+
+    #[tokio::test]
+    async fn a_server_tells_its_version_and_how_it_commits() {
+        let database = stargate_testkit::postgres::Database::create_empty().await;
+        let told = settings(database.url()).await.unwrap();
+        database.remove().await;
+        assert!(told.starts_with(|first: char| first.is_ascii_digit()), "{told}");
+        assert!(told.contains(", fsync ") && told.contains(", synchronous_commit "), "{told}");
+    }
+
+    #[tokio::test]
+    async fn the_machine_is_told_without_a_server() {
+        let facts = Facts::of_this_machine(None).await;
+        assert_eq!(facts.postgres, "");
+        assert!(facts.temporary_files.contains(" on "), "{facts:?}");
+        assert!(facts.rows().iter().all(|(name, fact)| *name != "Postgres" && !fact.is_empty()), "{facts:?}");
+    }
+}
