@@ -5,18 +5,21 @@ mod directive;
 mod git;
 mod jobs;
 mod leaders;
+mod pass;
 
 use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::Result;
 
 use crate::evidence::Reader;
-use crate::ledger;
+use crate::ledger::{self, Line};
 use crate::site::Site;
 use crate::watch::Seen;
 
 pub(crate) use git::recorded;
 pub(crate) use jobs::{Figures, unfinished};
+pub(crate) use pass::{Change, Look, Passes};
 
 /// More than any of our processes needs, and little enough to notice one that grows.
 const MEMORY_MAX_KIB: u64 = 400 << 10;
@@ -59,14 +62,46 @@ pub(crate) async fn judge(site: &Site, seen: Seen) -> Result<Verdict> {
     let lines = ledger::read(&site.outside("ledger.ndjson"))?;
     let mut verdict = jobs::judge(site, &reader, &lines, &seen).await?;
     let found = &mut verdict.violations;
-    artifacts::judge(site, &reader, found).await?;
+    verdict.figures.clips = artifacts::judge(site, &reader, found).await?;
     git::judge(site, &reader, &lines, found, &mut verdict.figures).await?;
     leaders::judge(&reader, &lines, &seen.sightings, found).await?;
     directive::judge(site, &reader, found, &mut verdict.figures).await?;
     secrets(site, &reader, found).await?;
     bounds(site, &seen, found);
+    panics(&site.crew().logs, found);
+    found.extend(unseen(&seen, &verdict.figures, &lines));
     found.extend(seen.violations);
     Ok(verdict)
+}
+
+/// Invariants that nothing was seen of: a run in which nobody looked proves nothing.
+fn unseen(seen: &Seen, figures: &Figures, lines: &[Line]) -> Vec<Violation> {
+    let wanted_clips = lines.iter().any(|line| matches!(line, Line::Asked { kind, .. } if kind == "clip"));
+    let counts = [
+        (1, "acknowledged jobs", figures.jobs > 0),
+        (1, "acknowledged pushes", figures.pushes > 0),
+        (2, "executions", figures.executions > 0),
+        (2, "artifacts", figures.clips > 0 || !wanted_clips),
+        (3, "leaders", !seen.sightings.is_empty()),
+        (4, "moves of refs on the remote", figures.moves > 0),
+        (5, "cursors", seen.cursors > 0),
+        (6, "beats of workers", !seen.beats.is_empty()),
+        (7, "memory and files of processes", seen.memory_max > 0 && seen.files_max > 0),
+        (8, "answers of nodes", seen.answers > 0),
+    ];
+    let missing = counts.into_iter().filter(|(_, _, there)| !there);
+    missing.map(|(invariant, what, _)| Violation::new(invariant, format!("no {what} were seen"))).collect()
+}
+
+/// A process of ours may end, be killed or refuse; it never panics.
+fn panics(logs: &[PathBuf], found: &mut Vec<Violation>) {
+    for log in logs {
+        let text = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        if let Some(line) = text.lines().find(|line| line.contains("panicked at")) {
+            found.push(Violation::new(7, format!("{}: {line}", log.display())));
+        }
+    }
 }
 
 async fn secrets(site: &Site, reader: &Reader, found: &mut Vec<Violation>) -> Result<()> {
@@ -108,5 +143,25 @@ mod tests {
     #[test]
     fn a_violation_names_its_invariant() {
         assert_eq!(Violation::new(3, "two leaders").to_string(), "INV-3: two leaders");
+    }
+
+    #[test]
+    fn what_nobody_has_seen_is_not_shown() {
+        let unseen = unseen(&Seen::default(), &Figures::default(), &[]);
+        let invariants: Vec<u8> = unseen.iter().map(|violation| violation.invariant).collect();
+        assert_eq!(invariants, [1, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let asked = Line::Asked { mark: "m".to_owned(), kind: "clip".to_owned() };
+        assert_eq!(super::unseen(&Seen::default(), &Figures::default(), &[asked]).len(), 10);
+    }
+
+    #[test]
+    fn a_panic_is_found_in_a_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "all is well\nthread 'stargate' panicked at x.rs:1:2:\n").unwrap();
+        let mut found = Vec::new();
+        panics(&[log], &mut found);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what.contains("panicked at x.rs:1:2"));
     }
 }

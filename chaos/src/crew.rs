@@ -34,10 +34,31 @@ struct Role {
 pub(crate) struct Crew {
     roles: Vec<Role>,
     paused: bool,
-    /// What ended without a fault of its own: its name and the end of its log.
-    pub(crate) ended_by_itself: Vec<String>,
+    /// What ended without a fault of its own.
+    pub(crate) ended_by_itself: Vec<Ended>,
     /// Every log there is, also of processes that are gone.
     pub(crate) logs: Vec<PathBuf>,
+}
+
+/// A process that ended without a fault of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Its name and the end of its log.
+    pub(crate) what: String,
+    /// Whether it had come so far that it did its work.
+    pub(crate) had_begun: bool,
+}
+
+impl Ended {
+    fn of(part: Part, name: &str, log: &str) -> Self {
+        let sign = match part {
+            Part::Node => "listening on http",
+            Part::Worker => "worker started",
+        };
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(4)..].join(" | ");
+        Self { what: format!("{name}: {end}"), had_begun: log.contains(sign) }
+    }
 }
 
 /// A node as it is now.
@@ -78,14 +99,8 @@ impl Crew {
                     continue;
                 }
                 if !role.expected {
-                    let end: Vec<String> = running.log().lines().rev().take(4).map(str::to_owned).collect();
-                    let end: Vec<String> = end.into_iter().rev().collect();
-                    self.ended_by_itself.push(format!(
-                        "{}{}: {}",
-                        role.name,
-                        role.generation,
-                        end.join(" | ")
-                    ));
+                    let name = format!("{}{}", role.name, role.generation);
+                    self.ended_by_itself.push(Ended::of(role.part, &name, &running.log()));
                     role.due = Instant::now() + Duration::from_millis(300);
                 }
                 role.running = None;
@@ -205,4 +220,17 @@ impl Crew {
 
 fn log_path(home: &Path, address: &str) -> PathBuf {
     home.join(format!("log-{}.txt", address.replace(':', "-")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_before_it_has_begun_is_told_apart() {
+        let log = "a\nb\nc\nworker started\nd\ne";
+        let ended = Ended::of(Part::Worker, "w1", log);
+        assert_eq!((ended.what.as_str(), ended.had_begun), ("w1: c | worker started | d | e", true));
+        assert!(!Ended::of(Part::Node, "a1", log).had_begun);
+    }
 }

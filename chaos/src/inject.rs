@@ -12,13 +12,14 @@ use tokio_postgres::NoTls;
 
 use crate::crew::Part;
 use crate::plan::Fault;
-use crate::services::Servers;
+use crate::services::{Servers, Workflows};
 use crate::site::Site;
 
 /// How long to look for a process that is there for an instant only.
 const HUNT: Duration = Duration::from_millis(1500);
-/// Connections of a Postgres of this run, and some more.
-const CONNECTIONS: usize = 110;
+/// Connections of a Postgres of this run, and some more; and so many that hardly one is left.
+const CONNECTIONS: usize = 140;
+const CONNECTIONS_MIN: usize = 90;
 
 /// Brings it about, waits for as long as it lasts, takes it back. Whether it hit anything.
 pub(crate) async fn inject(site: &Site, fault: &Fault) -> Result<bool> {
@@ -26,27 +27,38 @@ pub(crate) async fn inject(site: &Site, fault: &Fault) -> Result<bool> {
     match (target, &site.servers, &site.workflows) {
         ("worker" | "node", ..) => Ok(process(site, fault).await),
         ("hook" | "git" | "handler", ..) => Ok(hunt(site, fault).await),
-        ("postgres", Some(servers), _) => postgres(servers, fault).await,
+        ("postgres", Some(servers), _) => postgres(site, servers, fault).await,
         ("redis", Some(servers), _) => Ok(redis(servers, fault).await),
         ("s3", Some(servers), _) => s3(servers, fault).await,
         ("temporal", _, Some(workflows)) => {
-            if fault.name == "temporal:cut" {
-                workflows.proxy.cut();
-                tokio::time::sleep(fault.hold).await;
-                workflows.proxy.forward();
-            } else {
-                block_in_place(|| {
-                    let mut server = workflows.server.lock().unwrap_or_else(PoisonError::into_inner);
-                    server.kill();
-                    std::thread::sleep(fault.hold);
-                    server.up();
-                });
-            }
+            temporal(workflows, fault).await;
             Ok(true)
         }
         ("network", ..) => network(site, fault).await,
         ("sqlite", ..) => sqlite(&site.home.join("stargate.db"), fault),
         _ => surroundings(site, fault).await,
+    }
+}
+
+async fn temporal(workflows: &Workflows, fault: &Fault) {
+    let server = || workflows.server.lock().unwrap_or_else(PoisonError::into_inner);
+    match fault.name {
+        "temporal:cut" => {
+            workflows.proxy.cut();
+            tokio::time::sleep(fault.hold).await;
+            workflows.proxy.forward();
+        }
+        "temporal:stop" => {
+            server().freeze();
+            tokio::time::sleep(fault.hold).await;
+            server().thaw();
+        }
+        _ => block_in_place(|| {
+            let mut server = server();
+            server.kill();
+            std::thread::sleep(fault.hold);
+            server.up();
+        }),
     }
 }
 
@@ -64,7 +76,7 @@ async fn process(site: &Site, fault: &Fault) -> bool {
     true
 }
 
-/// Kills a process that is not ours to restart: one that works in a repository, or for a job.
+/// Kills or stops a process that is not ours to restart: one that works in a repository, or for a job.
 async fn hunt(site: &Site, fault: &Fault) -> bool {
     let repos = site.home.join("repos");
     let effects = site.outside("effects.log").display().to_string();
@@ -73,15 +85,22 @@ async fn hunt(site: &Site, fault: &Fault) -> bool {
         let found: Vec<u32> = processes()
             .filter(|(id, words)| match fault.name {
                 "handler:kill" => words.contains(&effects) && !words.contains("stargate-chaos"),
-                "hook:kill" => words.contains("hook") && works_in(*id, &repos),
+                "hook:kill" | "hook:stop" => words.contains("hook") && works_in(*id, &repos),
                 _ => words.contains("git") && works_in(*id, &repos),
             })
             .map(|(id, _)| id)
             .collect();
         if !found.is_empty() {
             let id = found[fault.pick as usize % found.len()];
-            let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-            return pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
+            let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) else { return false };
+            if fault.name.ends_with(":kill") {
+                return kill_process(pid, Signal::KILL).is_ok();
+            }
+            let stopped = kill_process(pid, Signal::STOP).is_ok();
+            tokio::time::sleep(fault.hold).await;
+            // Whoever waited for it may have given up on it meanwhile.
+            let _ = kill_process(pid, Signal::CONT);
+            return stopped;
         }
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
@@ -102,7 +121,7 @@ fn works_in(id: u32, folder: &Path) -> bool {
     std::fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|there| there.starts_with(folder))
 }
 
-async fn postgres(servers: &Servers, fault: &Fault) -> Result<bool> {
+async fn postgres(site: &Site, servers: &Servers, fault: &Fault) -> Result<bool> {
     let (cluster, proxy) = (&servers.postgres, &servers.postgres_proxy);
     match fault.name {
         "postgres:crash" => block_in_place(|| {
@@ -118,8 +137,10 @@ async fn postgres(servers: &Servers, fault: &Fault) -> Result<bool> {
         "postgres:disk" => {
             let ballast = Ballast::fill(servers.disk.path())?;
             tokio::time::sleep(fault.hold).await;
+            let was_full = ballast.is_full();
             drop(ballast);
             block_in_place(|| cluster.revive());
+            return Ok(was_full);
         }
         "postgres:drop" => {
             let (client, connection) = tokio_postgres::connect(&cluster.url(), NoTls).await?;
@@ -129,19 +150,29 @@ async fn postgres(servers: &Servers, fault: &Fault) -> Result<bool> {
             client.simple_query(end).await?;
         }
         "postgres:full" => {
+            // Those who are connected would stay, and only who has to connect anew is refused. So ours are sent away first.
+            proxy.cut();
             let mut taken = Vec::new();
             let mut tasks = JoinSet::new();
             for _ in 0..CONNECTIONS {
                 let Ok((client, connection)) = tokio_postgres::connect(&cluster.url(), NoTls).await else {
-                    break;
+                    // The sessions of those who were sent away may end a moment later than their connections.
+                    if taken.len() >= CONNECTIONS_MIN {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
                 };
                 tasks.spawn(connection);
                 taken.push(client);
             }
-            // Those who are connected stay; only who has to connect anew is refused. So they are sent away first.
-            proxy.cut();
             proxy.forward();
+            let url = servers.postgres_url(&site.secrets);
+            let refused = tokio_postgres::connect(&url, NoTls).await.is_err_and(|error| {
+                error.code() == Some(&tokio_postgres::error::SqlState::TOO_MANY_CONNECTIONS)
+            });
             tokio::time::sleep(fault.hold).await;
+            return Ok(refused);
         }
         _ => {
             match fault.name {
@@ -244,6 +275,14 @@ impl Ballast {
         });
         Ok(ballast)
     }
+
+    /// Whether there is still no room for anybody.
+    fn is_full(&self) -> bool {
+        let probe = self.0.with_extension("probe");
+        let written = std::fs::write(&probe, [0; 64 << 10]);
+        let _ = std::fs::remove_file(probe);
+        written.is_err()
+    }
 }
 
 impl Drop for Ballast {
@@ -255,8 +294,9 @@ impl Drop for Ballast {
 async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
     match fault.name {
         "disk:full" => {
-            let _ballast = Ballast::fill(&site.home)?;
+            let ballast = Ballast::fill(&site.home)?;
             tokio::time::sleep(fault.hold).await;
+            return Ok(ballast.is_full());
         }
         "clock:ahead" | "clock:back" => {
             let Some(clock) = &site.clock else { return Ok(false) };

@@ -30,8 +30,8 @@ pub(crate) enum Line {
         id: i64,
         /// How it was asked for: `http`, `cli` or `sql`.
         via: String,
-        /// The node that took it, if it was one.
-        node: Option<String>,
+        /// Who answered, if it was a node.
+        answer: Option<Answer>,
     },
     /// A push was acknowledged.
     Push {
@@ -40,6 +40,24 @@ pub(crate) enum Line {
         /// The commit.
         oid: String,
     },
+}
+
+/// The answer of a node; instants in microseconds, by the machine's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// Its instance name.
+    pub(crate) node: String,
+    /// Before the request was sent.
+    pub(crate) sent: i64,
+    /// After the answer was there.
+    pub(crate) answered: i64,
+}
+
+/// Now, in microseconds by the machine's clock, which nobody steps.
+pub(crate) fn now_micros() -> Result<i64> {
+    #[expect(clippy::disallowed_methods, reason = "a witness with a clock of its own")]
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    Ok(i64::try_from(now.as_micros())?)
 }
 
 /// The file.

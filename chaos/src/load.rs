@@ -4,26 +4,26 @@ mod enqueue;
 pub(crate) use enqueue::mark_digits;
 mod push;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
+use crate::check::Change;
 use crate::site::{BRANCHES, Kind, Site};
 
-/// What was done, for people to see.
+/// Items of the source that change at once.
+const CHANGED: usize = 4;
+
+/// What was not done, for people to see.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Jobs that were acknowledged.
-    pub(crate) jobs: AtomicU64,
-    /// Requests for jobs that were not, or of which nobody knows.
+    /// Requests for jobs that were not acknowledged, or of which nobody knows.
     pub(crate) refused: AtomicU64,
-    /// Pushes that were acknowledged.
-    pub(crate) pushes: AtomicU64,
-    /// Pushes that were not.
+    /// Pushes that were not acknowledged.
     pub(crate) failed_pushes: AtomicU64,
 }
 
@@ -67,7 +67,8 @@ impl Load {
         for branch in BRANCHES {
             tasks.spawn(push::run(shift.clone(), branch));
         }
-        tasks.spawn(change_source(shift, rng(5)));
+        tasks.spawn(change_source(shift.clone(), rng(5)));
+        tasks.spawn(repair(shift));
         Self { stop, counts, tasks }
     }
 
@@ -83,14 +84,42 @@ impl Load {
 
 async fn change_source(shift: Shift, mut rng: StdRng) -> anyhow::Result<()> {
     while shift.goes_on() {
-        shift.site.source.edit(|data| {
+        let changed = shift.site.source.edit(|data| {
             if rng.random_bool(0.3) {
                 data.push();
             }
             let count = data.ids.len() as u64;
-            data.touch(rng.random_range(0..count));
+            [(); CHANGED].map(|()| {
+                let item = rng.random_range(0..count);
+                data.touch(item);
+                item
+            })
         });
+        let at = Instant::now();
+        for item in changed {
+            let change = Change { at, item: i64::try_from(item)? };
+            shift.site.changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+        }
         tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    Ok(())
+}
+
+/// What an operator does to a mirror that seems to hang, again and again and at the wrong time: none of it may take the remote back.
+async fn repair(shift: Shift) -> anyhow::Result<()> {
+    const WAYS: [&[&str]; 3] = [
+        &["mirror", "reconcile", "--repo", "r"],
+        &["mirror", "dead-letter", "requeue", "--repo", "r", "--all", "--again"],
+        &["mirror", "sync", "--repo", "r", "--repair"],
+    ];
+    for way in WAYS.into_iter().cycle() {
+        if !shift.goes_on() {
+            break;
+        }
+        let site = Arc::clone(&shift.site);
+        // Whatever it answers: it may well come at a moment at which nothing can be done.
+        tokio::task::spawn_blocking(move || site.program.run(way)).await?;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
     }
     Ok(())
 }

@@ -46,6 +46,13 @@ pub(crate) struct Spec {
     sites: &'static [Kind],
 }
 
+impl Spec {
+    fn is_wanted(&self, kind: Kind, only: &[String]) -> bool {
+        let named = only.iter().any(|word| self.name == word || self.name.split(':').next() == Some(word));
+        self.sites.contains(&kind) && (only.is_empty() || named)
+    }
+}
+
 const ALL: &[Kind] = &[Kind::Sqlite, Kind::Postgres, Kind::Temporal];
 const SERVERS: &[Kind] = &[Kind::Postgres, Kind::Temporal];
 const TEMPORAL: &[Kind] = &[Kind::Temporal];
@@ -54,6 +61,8 @@ const SQLITE: &[Kind] = &[Kind::Sqlite];
 /// Longer than the lease of two seconds, at the upper end.
 const STOP: (u64, u64) = (100, 4500);
 const SHORT: (u64, u64) = (50, 1500);
+/// Long enough to be noticed by everybody: a process looks at its clock's offset once a second.
+const STEP: (u64, u64) = (1500, 4500);
 
 const fn spec(
     name: &'static str,
@@ -78,6 +87,7 @@ pub(crate) const CATALOGUE: &[Spec] = &[
     spec("node:stop", "SIGSTOP to a node, beyond the life of its lock", Processes, 3, STOP, ALL),
     spec("node:term", "SIGTERM to a node", Processes, 2, SHORT, ALL),
     spec("hook:kill", "SIGKILL to a hook, or the git that runs it, in mid-push", Processes, 6, (0, 0), ALL),
+    spec("hook:stop", "SIGSTOP to a hook, or the git that runs it, in mid-push", Processes, 2, SHORT, ALL),
     spec("git:kill", "SIGKILL to any git of ours: receiving, mirroring, comparing", Processes, 4, (0, 0), ALL),
     spec("handler:kill", "SIGKILL to a program that does a job's work", Processes, 4, (0, 0), ALL),
     spec("disk:full", "no room on the disk of the home", Surroundings, 4, SHORT, ALL),
@@ -93,8 +103,8 @@ pub(crate) const CATALOGUE: &[Spec] = &[
     spec("postgres:drop", "the database ends every session", Surroundings, 4, (0, 0), SERVERS),
     spec("postgres:full", "strangers take all connections of the database", Surroundings, 2, SHORT, SERVERS),
     spec("postgres:disk", "no room on the disk of the database", Surroundings, 2, SHORT, SERVERS),
-    spec("clock:ahead", "the clock of our processes is an hour ahead", Surroundings, 3, STOP, SERVERS),
-    spec("clock:back", "the clock of our processes is an hour back", Surroundings, 3, STOP, SERVERS),
+    spec("clock:ahead", "the clock of our processes is an hour ahead", Surroundings, 3, STEP, SERVERS),
+    spec("clock:back", "the clock of our processes is an hour back", Surroundings, 3, STEP, SERVERS),
     spec("redis:kill", "SIGKILL to Redis, started again with nothing", Surroundings, 3, (0, 600), SERVERS),
     spec("redis:stop", "SIGSTOP to Redis", Surroundings, 3, STOP, SERVERS),
     spec("redis:cut", "connections to Redis end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
@@ -103,6 +113,7 @@ pub(crate) const CATALOGUE: &[Spec] = &[
     spec("s3:stop", "SIGSTOP to the S3 server", Surroundings, 2, SHORT, SERVERS),
     spec("s3:cut", "connections to the S3 server end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
     spec("temporal:kill", "SIGKILL to Temporal, started again with what it knew", Surroundings, 2, (0, 300), TEMPORAL),
+    spec("temporal:stop", "SIGSTOP to Temporal", Surroundings, 2, STOP, TEMPORAL),
     spec("temporal:cut", "connections to Temporal end, new ones are refused", Surroundings, 4, SHORT, TEMPORAL),
     spec("network:lossy", "three of ten packets to and from all servers are lost", Network, 3, STOP, SERVERS),
     spec("network:gone", "all packets to and from all servers are lost", Network, 2, STOP, SERVERS),
@@ -129,6 +140,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// What a site cannot be put to on this machine, although it is wanted.
+    pub(crate) fn left_out(kind: Kind, only: &[String], can: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let wanted = CATALOGUE.iter().filter(|spec| spec.is_wanted(kind, only));
+        wanted.map(|spec| spec.name).filter(|name| !can(name)).collect()
+    }
+
     /// Those of a lane on a site; `only` names faults, or targets (`postgres`), and empty means all. Faults that cannot be
     /// brought about here are left out.
     pub(crate) fn new(
@@ -138,11 +155,7 @@ impl Plan {
         only: &[String],
         can: impl Fn(&str) -> bool,
     ) -> Self {
-        let wanted = |spec: &&Spec| {
-            let named =
-                only.iter().any(|word| spec.name == word || spec.name.split(':').next() == Some(word));
-            spec.lane == lane && spec.sites.contains(&kind) && (only.is_empty() || named) && can(spec.name)
-        };
+        let wanted = |spec: &&Spec| spec.lane == lane && spec.is_wanted(kind, only) && can(spec.name);
         let specs = CATALOGUE.iter().filter(wanted).collect();
         Self { rng: StdRng::seed_from_u64(seed ^ (lane as u64 + 1) << 32 ^ (kind as u64 + 1) << 40), specs }
     }
@@ -185,6 +198,13 @@ mod tests {
         assert_ne!(names(7, &[]), names(8, &[]));
         assert!(names(7, &["redis"]).iter().all(|fault| fault.contains("redis:")));
         assert_eq!(names(7, &["nothing"]).len(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_brought_about_here_is_told() {
+        let no_disk = |name: &str| !name.starts_with("disk");
+        assert_eq!(Plan::left_out(Kind::Sqlite, &[], no_disk), ["disk:full"]);
+        assert_eq!(Plan::left_out(Kind::Sqlite, &["worker".to_owned()], no_disk), [""; 0]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ struct Part {
     figures: Figures,
     violations: Vec<Violation>,
     ended: Vec<String>,
+    /// Faults that cannot be brought about on this machine.
+    left_out: Vec<&'static str>,
 }
 
 /// What came of all sites.
@@ -59,8 +61,9 @@ impl Report {
         figures: Figures,
         violations: Vec<Violation>,
         ended: Vec<String>,
+        left_out: Vec<&'static str>,
     ) {
-        self.parts.push(Part { kind, struck, figures, violations, ended });
+        self.parts.push(Part { kind, struck, figures, violations, ended, left_out });
     }
 
     /// Whether everything was kept.
@@ -110,6 +113,13 @@ impl Report {
             self.columns(|p| p.ended.len().to_string())
         ));
         line(format_args!("{:34}{}\n", "violations", self.columns(|part| part.violations.len().to_string())));
+        for part in self.parts.iter().filter(|part| !part.left_out.is_empty()) {
+            line(format_args!(
+                "{:?}: left out, because it needs root, nftables or libfaketime: {}",
+                part.kind,
+                part.left_out.join(", ")
+            ));
+        }
         for part in &self.parts {
             for ended in part.ended.iter().take(SHOWN) {
                 line(format_args!("{:?}: ended by itself: {ended}", part.kind));
@@ -138,13 +148,14 @@ impl Report {
 
 type Of = fn(&Figures) -> String;
 
-const FIGURES: [(&str, Of); 10] = [
+const FIGURES: [(&str, Of); 11] = [
     ("acknowledged jobs", |f| f.jobs.to_string()),
     ("acknowledged pushes", |f| f.pushes.to_string()),
     ("lost", |f| f.lost.to_string()),
     ("doubled", |f| f.doubled.to_string()),
     ("there, but not acknowledged", |f| f.unknown.to_string()),
     ("executions", |f| f.executions.to_string()),
+    ("artifacts compared", |f| f.clips.to_string()),
     ("taken over after a lease", |f| f.recovered.to_string()),
     ("moves of refs on the remote", |f| f.moves.to_string()),
     ("rows of the directive", |f| f.rows.to_string()),

@@ -84,10 +84,15 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
         counts.failed_pushes.load(Ordering::Relaxed),
     );
     let ended = std::mem::take(&mut site.crew().ended_by_itself);
+    // Whoever cannot begin may say so and end; whoever has begun stays, whatever is away.
+    let gone = ended.iter().filter(|ended| ended.had_begun);
+    violations.extend(gone.map(|ended| Violation::new(7, format!("ended by itself: {}", ended.what))));
     if !violations.is_empty() {
         keep(site)?;
     }
-    report.add(site.kind, struck, verdict.figures, violations, ended);
+    let ended = ended.into_iter().map(|ended| ended.what).collect();
+    let left_out = Plan::left_out(site.kind, &options.only, |name| site.can(name));
+    report.add(site.kind, struck, verdict.figures, violations, ended, left_out);
     Ok(())
 }
 

@@ -91,6 +91,13 @@ impl Servers {
     }
 }
 
+impl Servers {
+    /// The address of the store as our processes have it: through the proxy, with the password.
+    pub(crate) fn postgres_url(&self, secrets: &Secrets) -> String {
+        format!("postgres://postgres:{}@{}/postgres", secrets.postgres, self.postgres_proxy.address())
+    }
+}
+
 /// Temporal, which executes directives on one kind of site.
 #[derive(Debug)]
 pub(crate) struct Workflows {

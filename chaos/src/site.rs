@@ -11,6 +11,7 @@ use stargate_testkit::process::{Program, get};
 use stargate_testkit::proxy::Proxy;
 use stargate_testkit::source_server::SourceServer;
 
+use crate::check::Change;
 use crate::clock::Clock;
 use crate::crew::{Crew, Node};
 use crate::evidence::Reader;
@@ -62,6 +63,8 @@ pub(crate) struct Site {
     pub(crate) workflows: Option<Workflows>,
     /// What the directive reads.
     pub(crate) source: SourceServer,
+    /// What was changed there, in this order.
+    pub(crate) changes: Mutex<Vec<Change>>,
     /// What must not be found.
     pub(crate) secrets: Secrets,
     /// What was acknowledged.
@@ -103,6 +106,7 @@ impl Site {
             servers,
             workflows,
             source,
+            changes: Mutex::default(),
             secrets,
             ledger,
             crew,
@@ -221,10 +225,10 @@ async fn configured(
 ) -> Program {
     let mut program = program.with("STARGATE_HOME", home.display().to_string()).with("STARGATE_LOG", "json");
     if let Some(servers) = servers {
-        let (postgres, redis) = (servers.postgres_proxy.address(), servers.redis_proxy.address());
+        let redis = servers.redis_proxy.address();
         let secret = servers.s3.lock().await.secret().to_owned();
         program = program
-            .with("STARGATE_STORE", format!("postgres://postgres:{}@{postgres}/postgres", secrets.postgres))
+            .with("STARGATE_STORE", servers.postgres_url(secrets))
             .with("STARGATE_LEADER_BACKEND", "redis")
             .with("REDIS_URL", format!("redis://:{}@{redis}", secrets.redis))
             .with("STARGATE_ARTIFACTS", format!("s3://{BUCKET}/files"))
@@ -270,25 +274,25 @@ max_attempts = 1000
 concurrency = 1
 timeout = "30s"
 [kinds.step]
-exec = ["sh", "-c", "echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; sleep 0.0$((STARGATE_JOB_ID % 9 + 1)); echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; sleep 0.0$((STARGATE_JOB_ID % 9 + 1)); echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; echo '{\"result\": {\"attempt\": '$STARGATE_ATTEMPT'}}'"]
 max_attempts = 1000
 max_crashes = 1000
 backoff = "20ms"
 backoff_max = "200ms"
 [kinds.long]
-exec = ["sh", "-c", "echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; for n in 1 2 3 4; do sleep 0.3; echo '{\"progress\": '$((n * 20))'}'; done; echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; for n in 1 2 3 4; do sleep 0.3; echo '{\"progress\": '$((n * 20))'}'; done; echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; echo '{\"result\": {\"attempt\": '$STARGATE_ATTEMPT'}}'"]
 max_attempts = 1000
 max_crashes = 1000
 backoff = "20ms"
 backoff_max = "200ms"
 [kinds.fails]
-exec = ["sh", "-c", "echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; exit 1"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; exit 1"]
 max_attempts = 3
 max_crashes = 1000
 backoff = "20ms"
 backoff_max = "100ms"
 [kinds.refused]
-exec = ["sh", "-c", "echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; exit 65"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; exit 65"]
 max_attempts = 1000
 max_crashes = 1000
 backoff = "20ms"

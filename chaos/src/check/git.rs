@@ -1,6 +1,6 @@
 //! Pushes: each acknowledged commit is here, recorded, and on the remote, which never went back (INV-1, INV-4).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::Result;
@@ -46,7 +46,11 @@ pub(super) async fn judge(
             }
         }
     }
-    moves(site, &remote, found, figures)
+    let log = std::fs::read_to_string(site.outside("moves.log")).unwrap_or_default();
+    let is_ancestor =
+        |old: &str, new: &str| site.git(&remote, &["merge-base", "--is-ancestor", old, new]).is_ok();
+    figures.moves = moves(&log, is_ancestor, found);
+    Ok(())
 }
 
 /// The commits that recorded pushes have led to.
@@ -64,23 +68,43 @@ fn ancestors(site: &Site, repo: &Path, name: &str) -> Vec<String> {
     list.lines().map(str::to_owned).collect()
 }
 
-/// Every move of a ref that the remote wrote down went forward.
-fn moves(site: &Site, remote: &Path, found: &mut Vec<Violation>, figures: &mut Figures) -> Result<()> {
-    let log = std::fs::read_to_string(site.outside("moves.log")).unwrap_or_default();
-    let mut at: std::collections::HashMap<&str, &str> = std::collections::HashMap::new();
+/// Every move of a ref that the remote wrote down went forward; how many there were.
+fn moves(log: &str, is_ancestor: impl Fn(&str, &str) -> bool, found: &mut Vec<Violation>) -> usize {
+    let mut at: HashMap<&str, &str> = HashMap::new();
+    let mut count = 0;
     for line in log.lines() {
         let [_, new, name] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
         if !name.starts_with("refs/heads/") {
             continue;
         }
-        figures.moves += 1;
+        count += 1;
         let before = at.insert(name, new).unwrap_or(ZEROS);
-        let forward = before == ZEROS
-            || before == new
-            || site.git(remote, &["merge-base", "--is-ancestor", before, new]).is_ok();
+        let forward = before == ZEROS || before == new || is_ancestor(before, new);
         if new == ZEROS || !forward {
             found.push(Violation::new(4, format!("the remote's {name} went from {before} to {new}")));
         }
     }
-    Ok(())
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ref_that_went_back_or_away_is_found() {
+        let judged = |moves_of: &[&str]| {
+            let log: String = moves_of.iter().map(|new| format!("{ZEROS} {new} refs/heads/left\n")).collect();
+            let mut found = Vec::new();
+            // Commits are numbers here, and come from those before them.
+            let count = moves(&log, |old, new| old < new, &mut found);
+            (count, found.len())
+        };
+        assert_eq!(judged(&["1", "2", "2", "4"]), (4, 0));
+        assert_eq!(judged(&["1", "3", "2"]), (3, 1));
+        assert_eq!(judged(&["1", ZEROS]), (2, 1));
+        let mut found = Vec::new();
+        assert_eq!(moves("0 9 refs/stargate/x\n0 1 refs/stargate/x\n", |_, _| false, &mut found), 0);
+        assert_eq!(found, []);
+    }
 }

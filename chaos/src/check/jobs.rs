@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Verdict, Violation};
 use crate::evidence::{Reader, Row};
-use crate::ledger::Line;
+use crate::ledger::{Line, now_micros};
 use crate::load::mark_digits;
 use crate::site::{LEASE, Site};
 use crate::watch::Seen;
@@ -27,6 +27,8 @@ pub(crate) struct Figures {
     pub(crate) executions: usize,
     /// Jobs that were taken over from a worker that was silent.
     pub(crate) recovered: usize,
+    /// Artifacts that were compared.
+    pub(crate) clips: usize,
     /// Acknowledged pushes.
     pub(crate) pushes: usize,
     /// Commits that moved on the remote.
@@ -42,16 +44,17 @@ struct Ended {
     kind: String,
     state: i64,
     attempt: i64,
-    started_at: Option<i64>,
     run_at: i64,
     last_seq: i64,
     started_seq: i64,
     mark: String,
     error: String,
+    /// Which attempt told the result.
+    told_by: Option<i64>,
 }
 
-const HISTORY: &str = "select h.id, l.kind, h.state, h.attempt, µ(h.started_at), µ(h.run_at), h.last_seq, h.started_seq, \
-     h.payload, coalesce(h.error, '{}') from @job_history h join @lane l on l.id = h.lane_id \
+const HISTORY: &str = "select h.id, l.kind, h.state, h.attempt, µ(h.run_at), h.last_seq, h.started_seq, \
+     h.payload, coalesce(h.error, '{}'), coalesce(h.result, '{}') from @job_history h join @lane l on l.id = h.lane_id \
      where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
 const OPEN: &str = "select j.id, l.kind, j.stage, j.payload, coalesce(j.error, '{}'), j.attempt from @job j join @lane l on l.id = j.lane_id \
      where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
@@ -81,25 +84,38 @@ pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line], seen: &S
     timelines(&mut verdict, &ended, &events);
     early(&mut verdict, &events, &seen.beats);
     let effects = std::fs::read_to_string(site.outside("effects.log")).context("what handlers did")?;
-    executed(&mut verdict, &ended, &effects);
+    executed(&mut verdict, &ended, &effects, booted_at()?);
     Ok(verdict)
+}
+
+/// When the machine started, in microseconds by its clock. Handlers tell the time since then, because what they would be told
+/// of the time of day may have been stepped.
+fn booted_at() -> Result<i64> {
+    let up = std::fs::read_to_string("/proc/uptime").context("the time since the machine started")?;
+    let up = up.split(' ').next().and_then(seconds).context("not a time: /proc/uptime")?;
+    Ok(now_micros()? - up)
+}
+
+/// Seconds with a fraction, in microseconds.
+fn seconds(text: &str) -> Option<i64> {
+    text.parse::<f64>().ok().map(|seconds| (seconds * 1e6) as i64)
 }
 
 fn ended(row: &Row) -> Result<Ended> {
     let text = |at: usize| row.get(at).and_then(Option::as_deref).context("a column is missing");
     let number = |at: usize| text(at)?.parse::<i64>().context("not a number");
-    let error: Value = serde_json::from_str(text(9)?).unwrap_or_default();
+    let error: Value = serde_json::from_str(text(8)?).unwrap_or_default();
     Ok(Ended {
         id: number(0)?,
         kind: text(1)?.to_owned(),
         state: number(2)?,
         attempt: number(3)?,
-        started_at: number(4).ok(),
-        run_at: number(5)?,
-        last_seq: number(6)?,
-        started_seq: number(7)?,
-        mark: mark_of(text(8)?),
+        run_at: number(4)?,
+        last_seq: number(5)?,
+        started_seq: number(6)?,
+        mark: mark_of(text(7)?),
         error: error["code"].as_str().unwrap_or_default().to_owned(),
+        told_by: serde_json::from_str::<Value>(text(9)?).ok().and_then(|result| result["attempt"].as_i64()),
     })
 }
 
@@ -183,9 +199,6 @@ fn as_expected(found: &mut Vec<Violation>, job: &Ended) {
         let what = format!("job {id} of kind {kind} ended in state {state} at attempt {attempt}: {error}");
         found.push(Violation::new(9, what));
     }
-    if job.started_at.is_some_and(|started| started < job.run_at) {
-        found.push(Violation::new(6, format!("job {} began before it was due", job.id)));
-    }
 }
 
 fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
@@ -204,9 +217,6 @@ fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
         if !numbers.iter().copied().eq(1..=job.last_seq) {
             let what = format!("the timeline of job {} has {numbers:?} of {}", job.id, job.last_seq);
             verdict.violations.push(Violation::new(2, what));
-        }
-        if own.iter().any(|(_, event, _)| ["done", "failed", "cancelled"].contains(event)) {
-            verdict.violations.push(Violation::new(2, format!("job {} has ended more than once", job.id)));
         }
     }
 }
@@ -232,17 +242,53 @@ fn early(verdict: &mut Verdict, events: &[Row], beats: &HashMap<String, BTreeSet
     }
 }
 
-/// A job that is done was executed to its end, in the attempt that counts.
-fn executed(verdict: &mut Verdict, ended: &[Ended], effects: &str) {
+/// Handlers tell hundredths of a second.
+const TOLD_MICROS: i64 = 20_000;
+
+/// A job that is done was executed to its end, in the attempt that counts; that one did not begin before it was due, and none
+/// began after it.
+fn executed(verdict: &mut Verdict, ended: &[Ended], effects: &str, booted_at: i64) {
     let whole: HashSet<&str> = effects.lines().collect();
-    verdict.figures.executions = effects.lines().filter(|line| line.starts_with("b ")).count();
-    for job in ended.iter().filter(|job| job.state == 2 && job.kind != "clip") {
-        if !whole.contains(format!("e {} {}", job.id, job.attempt).as_str()) {
-            let what =
-                format!("job {} is done by attempt {}, which has not ended its work", job.id, job.attempt);
-            verdict.violations.push(Violation::new(2, what));
+    let begun = begun(effects, booted_at);
+    verdict.figures.executions = begun.len();
+    let mut last: HashMap<i64, i64> = HashMap::new();
+    for (job, attempt, _) in &begun {
+        let last = last.entry(*job).or_default();
+        *last = (*last).max(*attempt);
+    }
+    let at: HashMap<(i64, i64), i64> =
+        begun.iter().map(|(job, attempt, at)| ((*job, *attempt), *at)).collect();
+    let mut violated = |invariant, what| verdict.violations.push(Violation::new(invariant, what));
+    for job in ended.iter().filter(|job| job.kind != "clip") {
+        let Ended { id, attempt, .. } = job;
+        if job.state == 2 && !whole.contains(format!("e {id} {attempt}").as_str()) {
+            violated(2, format!("job {id} is done by attempt {attempt}, which has not ended its work"));
+        }
+        if job.state == 2 && job.told_by != Some(*attempt) {
+            violated(
+                2,
+                format!("job {id} is done by attempt {attempt} with the result of {:?}", job.told_by),
+            );
+        }
+        if let Some(later) = last.get(id).filter(|last| *last > attempt) {
+            violated(2, format!("job {id} has ended with attempt {attempt}, and attempt {later} was begun"));
+        }
+        let early = at.get(&(*id, *attempt)).map(|at| job.run_at - at).filter(|early| *early > TOLD_MICROS);
+        if let Some(early) = early {
+            violated(6, format!("job {id} began {} ms before it was due", early / 1000));
         }
     }
+}
+
+/// Job, attempt and instant of every execution that began.
+fn begun(effects: &str, booted_at: i64) -> Vec<(i64, i64, i64)> {
+    let read = |line: &str| {
+        let [job, attempt, up] = line.strip_prefix("b ")?.split(' ').collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        Some((job.parse().ok()?, attempt.parse().ok()?, booted_at + seconds(up)?))
+    };
+    effects.lines().filter_map(read).collect()
 }
 
 #[cfg(test)]
@@ -257,19 +303,19 @@ mod tests {
             kind,
             state: 2,
             attempt: 1,
-            started_at: Some(2),
-            run_at: 1,
+            run_at: 3_000_000,
             last_seq: 3,
             started_seq: 2,
             mark,
             error,
+            told_by: Some(1),
         }
     }
 
     fn lines(ids: &[(i64, &str)]) -> Vec<Line> {
         let asked = |mark: &str| Line::Asked { mark: mark.to_owned(), kind: "step".to_owned() };
         let got =
-            |id, mark: &str| Line::Job { mark: mark.to_owned(), id, via: "http".to_owned(), node: None };
+            |id, mark: &str| Line::Job { mark: mark.to_owned(), id, via: "http".to_owned(), answer: None };
         ids.iter().flat_map(|(id, mark)| [asked(mark), got(*id, mark)]).collect()
     }
 
@@ -277,13 +323,13 @@ mod tests {
         let mut verdict = Verdict::default();
         ledgered(&mut verdict, lines, ended, &[]);
         timelines(&mut verdict, ended, &[]);
-        executed(&mut verdict, ended, effects);
+        executed(&mut verdict, ended, effects, 1_000_000);
         verdict.violations.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_is_well_is_let_pass_and_each_way_to_go_wrong_is_found() {
-        let effects = "b 1 1\ne 1 1\nb 2 1\ne 2 1\n";
+        let effects = "b 1 1 2.01\ne 1 1\nb 2 1 2.01\ne 2 1\n";
         let two = lines(&[(1, "h1"), (2, "h2")]);
         assert_eq!(found(&two, &[job(1, "h1"), job(2, "h2")], effects), [""; 0]);
         assert!(
@@ -321,8 +367,18 @@ mod tests {
     fn an_end_that_its_kind_cannot_have_is_found() {
         let mut violations = Vec::new();
         as_expected(&mut violations, &Ended { state: 3, ..job(1, "m") });
-        as_expected(&mut violations, &Ended { started_at: Some(0), ..job(1, "m") });
         as_expected(&mut violations, &job(1, "m"));
-        assert_eq!(violations.iter().map(|v| v.invariant).collect::<Vec<_>>(), [9, 6]);
+        assert_eq!(violations.iter().map(|v| v.invariant).collect::<Vec<_>>(), [9]);
+    }
+
+    #[test]
+    fn executions_that_do_not_fit_the_end_of_their_job_are_found() {
+        let one = lines(&[(1, "h1")]);
+        let early = found(&one, &[job(1, "h1")], "b 1 1 1.90\ne 1 1\n");
+        assert_eq!(early, ["INV-6: job 1 began 100 ms before it was due"]);
+        let late = found(&one, &[Ended { told_by: Some(2), ..job(1, "h1") }], "b 1 1 2.01\ne 1 1\n");
+        assert_eq!(late, ["INV-2: job 1 is done by attempt 1 with the result of Some(2)"]);
+        let again = found(&one, &[job(1, "h1")], "b 1 1 2.01\ne 1 1\nb 1 2 2.50\n");
+        assert_eq!(again, ["INV-2: job 1 has ended with attempt 1, and attempt 2 was begun"]);
     }
 }

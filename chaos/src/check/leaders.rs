@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::Violation;
 use crate::evidence::Reader;
-use crate::ledger::Line;
+use crate::ledger::{Answer, Line};
 use crate::watch::Sighting;
 
 struct Term {
@@ -14,6 +14,13 @@ struct Term {
     instance: String,
     began: i64,
     ended: Option<i64>,
+}
+
+impl Term {
+    /// Whether some instant of this stretch of time was in it.
+    fn meets(&self, from: i64, to: i64) -> bool {
+        self.began <= to && self.ended.is_none_or(|ended| ended >= from)
+    }
 }
 
 pub(super) async fn judge(
@@ -87,21 +94,25 @@ fn overlaps(terms: &[Term]) -> Vec<String> {
         .collect()
 }
 
-/// Writes that a node took outside of its terms, by the store's clock.
+/// Writes that a node took outside of its terms, by the store's clock, which is that of the machine.
 fn stale(lines: &[Line], terms: &[Term], times: &HashMap<i64, i64>) -> Vec<String> {
     let mut found = Vec::new();
     for line in lines {
-        let Line::Job { id, node: Some(node), mark, .. } = line else { continue };
+        let Line::Job { id, answer: Some(Answer { node, sent, answered }), mark, .. } = line else {
+            continue;
+        };
         let Some(at) = times.get(id) else { continue };
-        // With a key, the node that answered may not be the one that wrote: an earlier try may have got through. Then the
-        // job lies in a term of another node, before the one that answered.
-        let writer = terms.iter().rev().find(|term| term.began <= *at);
-        let answered = terms.iter().rev().find(|term| term.instance == *node);
-        if let (Some(writer), Some(answered)) = (writer, answered)
-            && writer.instance != *node
-            && writer.epoch > answered.epoch
-        {
-            found.push(format!("job {id} ({mark}) was taken by {node} in a term of {}", writer.instance));
+        let led = |term: &Term| term.instance == *node && term.meets(*sent, *answered);
+        if !terms.iter().any(led) {
+            found.push(format!("job {id} ({mark}) was taken by {node}, which had no term then"));
+        }
+        match terms.iter().rev().find(|term| term.meets(*at, *at)) {
+            None => found.push(format!("job {id} ({mark}) was written in no term")),
+            // With a key, the node that answered may not be the one that wrote: an earlier try may have got through.
+            Some(writer) if writer.instance != *node && at >= sent => {
+                found.push(format!("job {id} ({mark}) was taken by {node} in a term of {}", writer.instance));
+            }
+            Some(_) => {}
         }
     }
     found
@@ -136,10 +147,21 @@ mod tests {
         let good = [term(1, "a", 0, Some(5)), term(2, "b", 5, None)];
         assert_eq!(overlaps(&good), [""; 0]);
         assert_eq!(overlaps(&[term(1, "a", 0, Some(6)), term(2, "b", 5, None)]).len(), 1);
-        let line =
-            |node: &str| Line::Job { mark: "m".into(), id: 1, via: "http".into(), node: Some(node.into()) };
-        let times = HashMap::from([(1, 7)]);
-        assert_eq!(stale(&[line("b")], &good, &times), [""; 0]);
-        assert_eq!(stale(&[line("a")], &good, &times).len(), 1);
+        let line = |node: &str, sent, answered| {
+            let answer = Some(Answer { node: node.into(), sent, answered });
+            [Line::Job { mark: "m".into(), id: 1, via: "http".into(), answer }]
+        };
+        let found = |node: &str, sent, answered, at| {
+            stale(&line(node, sent, answered), &good, &HashMap::from([(1, at)]))
+        };
+        assert_eq!(found("b", 6, 8, 7), [""; 0]);
+        // A request that was repeated: the first try got through.
+        assert_eq!(found("b", 6, 8, 3), [""; 0]);
+        assert!(found("a", 6, 8, 7)[0].contains("which had no term then"));
+        assert!(found("c", 6, 8, 7)[0].contains("which had no term then"));
+        assert!(found("a", 4, 8, 7)[0].contains("in a term of b"));
+        let late = [term(1, "a", 1, Some(5)), term(2, "b", 6, None), term(3, "a", 9, None)];
+        assert!(stale(&line("a", 7, 8), &late, &HashMap::from([(1, 7)]))[0].contains("no term then"));
+        assert!(stale(&line("b", 7, 8), &late, &HashMap::from([(1, 0)]))[0].contains("written in no term"));
     }
 }

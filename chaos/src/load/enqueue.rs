@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 
 use super::Shift;
-use crate::ledger::Line;
+use crate::ledger::{Answer, Line, now_micros};
 
 /// Longer than any fault lasts, so that most answers come.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -49,11 +49,9 @@ impl Shift {
         self.site.ledger.write(&Line::Asked { mark: wish.mark.clone(), kind: wish.kind.to_owned() })
     }
 
-    fn acknowledged(&self, wish: &Wish, id: i64, via: &str, node: Option<String>) -> Result<()> {
+    fn acknowledged(&self, wish: &Wish, id: i64, via: &str, answer: Option<Answer>) -> Result<()> {
         let (mark, via) = (wish.mark.clone(), via.to_owned());
-        self.site.ledger.write(&Line::Job { mark, id, via, node })?;
-        self.counts.jobs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.site.ledger.write(&Line::Job { mark, id, via, answer })
     }
 
     fn refused(&self) {
@@ -88,8 +86,10 @@ pub(super) async fn over_http(shift: Shift, prefix: &'static str, mut rng: StdRn
                 .header("Idempotency-Key", &wish.mark)
                 .bearer_auth(&shift.site.secrets.token)
                 .json(&body);
+            let sent = now_micros()?;
             if let Some(id) = accepted(request).await {
-                shift.acknowledged(&wish, id, "http", Some(node.instance.clone()))?;
+                let answer = Answer { node: node.instance.clone(), sent, answered: now_micros()? };
+                shift.acknowledged(&wish, id, "http", Some(answer))?;
                 break;
             }
             shift.refused();
@@ -128,10 +128,10 @@ pub(super) async fn by_command(shift: Shift, mut rng: StdRng) -> Result<()> {
     Ok(())
 }
 
-/// As an application would, in a transaction of its own, and each once.
+/// As an application would, in a transaction of its own, over the same network as we, and each once.
 pub(super) async fn by_sql(shift: Shift, mut rng: StdRng) -> Result<()> {
     let Some(servers) = &shift.site.servers else { return Ok(()) };
-    let url = servers.postgres.url();
+    let url = servers.postgres_url(&shift.site.secrets);
     let mut session = None;
     let mut number = 0;
     while shift.goes_on() {

@@ -36,7 +36,6 @@ pub(super) async fn run(shift: Shift, branch: &'static str) -> Result<()> {
             let output = git(&shift.site, Some(clone.clone()), &["push", "-q", &url, &refspec]).await?;
             if output.status.success() {
                 shift.site.ledger.write(&Line::Push { branch: branch.to_owned(), oid: oid.clone() })?;
-                shift.counts.pushes.fetch_add(1, Ordering::Relaxed);
                 taken = true;
                 break;
             }

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -120,6 +121,20 @@ impl Server {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Stops it where it stands, connections open.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Goes on after [`Server::freeze`].
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a server that runs");
     }
 
     /// Starts it again on the same port, with what it knew.
