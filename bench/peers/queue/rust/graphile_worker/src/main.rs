@@ -8,7 +8,7 @@ use graphile_worker::{
     Database, IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RawJobSpec, TaskHandler, WorkerContext,
     WorkerOptions, WorkerUtils,
 };
-use peer_kit::Operation;
+use peer_kit::{Operation, faults};
 
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Noop {
@@ -19,7 +19,7 @@ impl TaskHandler for Noop {
     const IDENTIFIER: &'static str = "noop";
 
     async fn run(self, _: WorkerContext) -> impl IntoTaskHandlerResult {
-        peer_kit::started(self.id);
+        peer_kit::handle(self.id).await;
         Ok::<(), String>(())
     }
 }
@@ -48,6 +48,23 @@ async fn worker() -> Result<()> {
     Ok(())
 }
 
+/// By default a worker that finds a backlog begins as many jobs as may run at once and looks again a second later, and what
+/// would be measured is that: it looks twice as often, as in its documentation.
+/// Recovery is off unless one of its times is set. A job that was recovered may run at once.
+async fn worker_under_faults() -> Result<()> {
+    let options = WorkerOptions::default().database_url(&peer_kit::url()?).define_job::<Noop>();
+    let mut options = options.concurrency(faults::AT_ONCE).poll_interval(Duration::from_millis(500));
+    if faults::rescue_is_prompt() {
+        options = options
+            .heartbeat_interval(faults::BEAT)
+            .sweep_interval(faults::BEAT)
+            .sweep_threshold(faults::SILENCE)
+            .recovery_delay(Duration::ZERO);
+    }
+    Arc::new(options.init().await?).run().await?;
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let (operation, jobs) = peer_kit::arguments()?;
@@ -72,6 +89,8 @@ async fn main() -> Result<()> {
         Operation::Drain => peer_kit::drain(jobs, worker()).await?,
         Operation::Work => peer_kit::work(jobs, worker()).await?,
         Operation::Produce => peer_kit::produce(jobs, one).await?,
+        Operation::Enqueue => faults::enqueue(jobs, one).await?,
+        Operation::Serve => faults::serve(worker_under_faults()).await?,
     }
     std::process::exit(0)
 }

@@ -3,6 +3,10 @@
 //! A peer is started with an operation and a number of jobs. The environment says the rest: `DATABASE_URL`,
 //! `PEER_SETTINGS` (`default` or a name of better ones), `PEER_LEFT` (SQL that counts what is not done) and
 //! `PEER_BOUND_SEC`. `kit.mjs` and the program for procrastinate answer the same.
+//!
+//! Two operations, `enqueue` and `serve`, are for the comparison under faults, and [`faults`] has them.
+
+pub mod faults;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +33,8 @@ pub enum Operation {
     Drain,
     Work,
     Produce,
+    Enqueue,
+    Serve,
 }
 
 /// The operation and its number of jobs.
@@ -40,6 +46,8 @@ pub fn arguments() -> Result<(Operation, u64)> {
         Some("drain") => Operation::Drain,
         Some("work") => Operation::Work,
         Some("produce") => Operation::Produce,
+        Some("enqueue") => Operation::Enqueue,
+        Some("serve") => Operation::Serve,
         other => anyhow::bail!("no such operation: {other:?}"),
     };
     Ok((operation, words.next().map_or(Ok(0), |number| number.parse())?))
@@ -68,8 +76,15 @@ fn monotonic_ms() -> f64 {
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
-/// Called by every handler as the first thing it does.
-pub fn started(id: u64) {
+/// All that a handler does: in the benchmark the start is noted, under faults there is some work.
+pub async fn handle(id: u64) {
+    match faults::effects() {
+        None => started(id),
+        Some(effects) => faults::step(effects, id).await,
+    }
+}
+
+fn started(id: u64) {
     FIRST.get_or_init(Instant::now);
     if let Some(starts) = STARTS.get() {
         starts.lock().unwrap().entry(id).or_insert_with(monotonic_ms);

@@ -1,10 +1,11 @@
 //! underway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
-use jiff::ToSpan as _;
-use peer_kit::Operation;
+use jiff::{Span, ToSpan as _};
+use peer_kit::{Operation, faults};
 use sqlx_08::postgres::PgPoolOptions;
 use sqlx_08::{Postgres, Transaction};
 use underway::{Queue, Task, Worker};
@@ -21,8 +22,13 @@ impl Task for Noop {
     type Output = ();
 
     async fn execute(&self, _: Transaction<'_, Postgres>, input: Input) -> underway::task::Result<()> {
-        peer_kit::started(input.id);
+        peer_kit::handle(input.id).await;
         Ok(())
+    }
+
+    /// A task whose heartbeat is older than this counts as stalled. It is stored with the task when that is enqueued.
+    fn heartbeat(&self) -> Span {
+        if faults::rescue_is_prompt() { span(faults::SILENCE) } else { 30.seconds() }
     }
 }
 
@@ -36,11 +42,45 @@ async fn worker(queue: Arc<Queue<Noop>>) -> Result<()> {
     Ok(worker.run_every(10.milliseconds()).await?)
 }
 
+fn span(time: Duration) -> Span {
+    Span::try_from(time).expect("a few seconds are a span")
+}
+
+/// Each look of a worker adds one task to those that run at once, and by default it looks once a minute. So there are as
+/// many workers as tasks are to run at once.
+async fn workers_under_faults(queue: Arc<Queue<Noop>>) -> Result<()> {
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..faults::AT_ONCE {
+        let mut worker = Worker::new(queue.clone(), Noop);
+        worker.set_concurrency_limit(1);
+        workers.spawn(async move {
+            if faults::rescue_is_prompt() {
+                worker.run_every(span(faults::BEAT)).await
+            } else {
+                worker.run().await
+            }
+        });
+    }
+    while let Some(ended) = workers.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// A worker keeps two connections to listen; a task needs one and now and then a second.
+fn connections(operation: &Operation) -> Result<u32> {
+    Ok(match operation {
+        Operation::Serve => u32::try_from(4 * faults::AT_ONCE)?,
+        _ if peer_kit::settings() == "default" => 10,
+        _ => 36,
+    })
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let (operation, jobs) = peer_kit::arguments()?;
-    let connections = if peer_kit::settings() == "default" { 10 } else { 36 };
-    let pool = &PgPoolOptions::new().max_connections(connections).connect(&peer_kit::url()?).await?;
+    let pool =
+        &PgPoolOptions::new().max_connections(connections(&operation)?).connect(&peer_kit::url()?).await?;
     if let Operation::Setup = operation {
         underway::run_migrations(pool).await?;
     }
@@ -61,6 +101,8 @@ async fn main() -> Result<()> {
         Operation::Drain => peer_kit::drain(jobs, worker(queue.clone())).await?,
         Operation::Work => peer_kit::work(jobs, worker(queue.clone())).await?,
         Operation::Produce => peer_kit::produce(jobs, one).await?,
+        Operation::Enqueue => faults::enqueue(jobs, one).await?,
+        Operation::Serve => faults::serve(workers_under_faults(queue.clone())).await?,
     }
     std::process::exit(0)
 }
