@@ -4,6 +4,7 @@
 //! call returns. Nobody works meanwhile.
 
 use anyhow::Result;
+use stargate_base::Tasks;
 
 use crate::report::{Goal, line, median};
 use crate::throughput::fresh_database;
@@ -21,14 +22,25 @@ struct Round {
     raw: f64,
 }
 
+/// As the requests of a server are: from the thread of `main` every answer would have to wake another one.
+async fn in_a_task(measured: impl Future<Output = Result<f64>> + Send + 'static) -> Result<f64> {
+    Tasks::new().spawn(measured).await?
+}
+
 /// On a database of its own, as the jobs stay where they are.
 pub(crate) async fn beside_raw(server: &str) -> Result<()> {
     let url = fresh_database(server).await?;
     raw::prepare(&url).await?;
     let store = noop::open(&url).await?;
     store.kinds_register(noop::registry(|_| ())?.specs()).await?;
-    let ours = async || noop::enqueue_awaited(&store, WARM_UP, JOBS).await;
-    let raw = async || raw::enqueue_awaited(&url, WARM_UP, JOBS).await;
+    let ours = async || {
+        let store = store.clone();
+        in_a_task(async move { noop::enqueue_awaited(&store, WARM_UP, JOBS).await }).await
+    };
+    let raw = async || {
+        let url = url.clone();
+        in_a_task(async move { raw::enqueue_awaited(&url, WARM_UP, JOBS).await }).await
+    };
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         // Whoever comes first finds the disk as the round before left it; that is the other one each time.

@@ -11,6 +11,7 @@ use tokio::task::{JoinSet, block_in_place};
 use tokio_postgres::NoTls;
 
 use crate::crew::Part;
+use crate::ledger::now_micros;
 use crate::plan::Fault;
 use crate::services::{Servers, Workflows};
 use crate::site::Site;
@@ -124,22 +125,29 @@ fn works_in(id: u32, folder: &Path) -> bool {
 async fn postgres(site: &Site, servers: &Servers, fault: &Fault) -> Result<bool> {
     let (cluster, proxy) = (&servers.postgres, &servers.postgres_proxy);
     match fault.name {
-        "postgres:crash" => block_in_place(|| {
-            cluster.crash();
-            std::thread::sleep(fault.hold);
-            cluster.up();
-        }),
+        "postgres:crash" => {
+            let begin = now_micros()?;
+            block_in_place(|| {
+                cluster.crash();
+                std::thread::sleep(fault.hold);
+                cluster.up();
+            });
+            lapse(site, begin)?;
+        }
         "postgres:stop" => {
             let stopped = cluster.freeze();
             tokio::time::sleep(fault.hold).await;
             cluster.thaw(&stopped);
         }
         "postgres:disk" => {
+            let begin = now_micros()?;
             let ballast = Ballast::fill(servers.disk.path())?;
             tokio::time::sleep(fault.hold).await;
             let was_full = ballast.is_full();
             drop(ballast);
+            // Without room for its log it may have crashed.
             block_in_place(|| cluster.revive());
+            lapse(site, begin)?;
             return Ok(was_full);
         }
         "postgres:drop" => {
@@ -185,6 +193,15 @@ async fn postgres(site: &Site, servers: &Servers, fault: &Fault) -> Result<bool>
         }
     }
     Ok(true)
+}
+
+/// Notes that a crash of the database, no sooner than `begin`, may have undone commits that did not wait for its disk: those of the
+/// last three rounds of its log writer, a fifth of a second each, and some more.
+fn lapse(site: &Site, begin: i64) -> Result<()> {
+    const UNSYNCED_MICROS: i64 = 1_000_000;
+    let lapse = (begin - UNSYNCED_MICROS, now_micros()?);
+    site.lapses.lock().unwrap_or_else(PoisonError::into_inner).push(lapse);
+    Ok(())
 }
 
 async fn redis(servers: &Servers, fault: &Fault) -> bool {

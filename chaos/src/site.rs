@@ -65,6 +65,8 @@ pub(crate) struct Site {
     pub(crate) source: SourceServer,
     /// What was changed there, in this order.
     pub(crate) changes: Mutex<Vec<Change>>,
+    /// When the database may have lost what it had not synced: from and to, in microseconds.
+    pub(crate) lapses: Mutex<Vec<(i64, i64)>>,
     /// What must not be found.
     pub(crate) secrets: Secrets,
     /// What was acknowledged.
@@ -107,6 +109,7 @@ impl Site {
             workflows,
             source,
             changes: Mutex::default(),
+            lapses: Mutex::default(),
             secrets,
             ledger,
             crew,

@@ -1,6 +1,7 @@
 //! Jobs: nothing lost, nothing doubled, one end each, in the store's own time (INV-1, INV-2, INV-6, INV-9).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::PoisonError;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -82,7 +83,8 @@ pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line], seen: &S
         as_expected(&mut verdict.violations, job);
     }
     timelines(&mut verdict, &ended, &events);
-    early(&mut verdict, &events, &seen.beats);
+    let lapses = site.lapses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    early(&mut verdict, &events, &seen.beats, &lapses);
     let effects = std::fs::read_to_string(site.outside("effects.log")).context("what handlers did")?;
     executed(&mut verdict, &ended, &effects, booted_at()?);
     Ok(verdict)
@@ -224,8 +226,15 @@ fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
 /// A worker that comes back finds its own loss with its next beat, in one instant of the store.
 const OWN_BEAT_MICROS: i64 = 5_000;
 
-/// The lease is the silence of the worker: whoever was taken from was not seen to beat for so long, by the store's clock.
-fn early(verdict: &mut Verdict, events: &[Row], beats: &HashMap<String, BTreeSet<i64>>) {
+/// The lease is the silence of the worker: whoever was taken from was not seen to beat for so long, by the store's clock. A beat does
+/// not wait for the disk; one that the database lost in a crash is none.
+fn early(
+    verdict: &mut Verdict,
+    events: &[Row],
+    beats: &HashMap<String, BTreeSet<i64>>,
+    lapses: &[(i64, i64)],
+) {
+    let is_kept = |beat: &&i64| !lapses.iter().any(|(from, to)| (from..=to).contains(beat));
     let column = |row: &Row, at: usize| row.get(at).and_then(Option::clone).unwrap_or_default();
     let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
     for row in events.iter().filter(|row| column(row, 2) == "requeued:stale") {
@@ -233,7 +242,7 @@ fn early(verdict: &mut Verdict, events: &[Row], beats: &HashMap<String, BTreeSet
         let data: Value = serde_json::from_str(&column(row, 4)).unwrap_or_default();
         let at: i64 = column(row, 3).parse().unwrap_or(0);
         let beats = data["worker"].as_str().and_then(|worker| beats.get(worker));
-        let beat = beats.and_then(|beats| beats.range(at - lease + 1..at - OWN_BEAT_MICROS).next());
+        let beat = beats.and_then(|beats| beats.range(at - lease + 1..at - OWN_BEAT_MICROS).find(is_kept));
         if let Some(beat) = beat {
             let what =
                 format!("job {} was taken over {} ms after a beat", column(row, 0), (at - beat) / 1000);
@@ -357,10 +366,12 @@ mod tests {
         };
         let beats = HashMap::from([("w".to_owned(), BTreeSet::from([1000, 9_000_000]))]);
         let mut verdict = Verdict::default();
-        early(&mut verdict, &[row(2_001_000)], &beats);
+        early(&mut verdict, &[row(2_001_000)], &beats, &[]);
         assert_eq!((verdict.violations.len(), verdict.figures.recovered), (0, 1));
-        early(&mut verdict, &[row(2_000_000)], &beats);
+        early(&mut verdict, &[row(2_000_000)], &beats, &[(2000, 3000)]);
         assert_eq!(verdict.violations.len(), 1);
+        early(&mut verdict, &[row(2_000_000)], &beats, &[(500, 1500)]);
+        assert_eq!(verdict.violations.len(), 1, "the crash of the database has undone the beat");
     }
 
     #[test]
