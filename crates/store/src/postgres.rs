@@ -153,8 +153,7 @@ struct Inner {
     expectations: sink_copy::Expectations,
     /// For what takes long and that nobody waits for.
     spare: Line,
-    /// For what people look at and what no index leads to: old rows are found by ranges of pages, which the
-    /// connections for readers do not do.
+    /// For charts, which may read many rows: those who turn pages do not wait behind them.
     overview: Line,
     ledger: Ledger,
     counts: counts::Counts,

@@ -9,6 +9,8 @@ mod blackhole;
 mod copies;
 #[path = "postgres/directives.rs"]
 mod directives;
+#[path = "postgres/history.rs"]
+mod history;
 #[path = "postgres/leadership.rs"]
 mod leadership;
 #[path = "postgres/pinned.rs"]

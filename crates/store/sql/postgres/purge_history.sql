@@ -2,12 +2,13 @@
 -- to be written at its source stays.
 -- Only on Postgres: one statement for a batch; on SQLite the program goes through the jobs (job_purge_find.sql).
 --
--- $1 now, $2 states, $3 age in milliseconds, $4 limit
+-- One state at a time and the oldest first: the index by state and end then fits better than any other, whatever the statistics say.
+-- $1 now, $2 state, $3 age in milliseconds, $4 limit
 with old as materialized (
     select h.id from stargate.job_history h
-     where h.finished_at <= coalesce($1::timestamptz, now()) - $3::bigint * interval '1 millisecond' and h.state = any ($2::smallint[])
+     where h.state = $2::smallint and h.finished_at <= coalesce($1::timestamptz, now()) - $3::bigint * interval '1 millisecond'
        and not exists (select from stargate.source_link l where l.job_id = h.id)
-     limit $4::integer
+     order by h.finished_at limit $4::integer
 ), events as (
     delete from stargate.job_event e where e.job_id = any (array(select o.id from old o))
 ), parents as (

@@ -1,5 +1,7 @@
 //! The schema: numbered files, forward only, run under a lock and recorded with their checksums.
 
+use std::time::Duration;
+
 use stargate_queue::{Error, Result};
 use tokio_postgres::types::Type;
 
@@ -47,7 +49,15 @@ const MIGRATIONS: &[Migration] = &[
         name: "overview",
         sql: include_str!("../../migrations/postgres/0009_overview.sql"),
     },
+    Migration {
+        version: 10,
+        name: "history_finished",
+        sql: include_str!("../../migrations/postgres/0010_history_finished.sql"),
+    },
 ];
+
+/// How long a step may take: an index of all finished jobs takes seconds for each million.
+const STEP_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// The newest schema this program knows.
 pub(super) const KNOWN: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;
@@ -68,7 +78,7 @@ pub(super) async fn run(line: &Line) -> Result<()> {
         return Err(Error::SchemaTooNew { found, known: KNOWN });
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > found) {
-        s.batch(OPERATION, migration.sql).await?;
+        s.batch_within(STEP_PATIENCE, OPERATION, migration.sql).await?;
         let sum = checksum(migration.sql);
         s.rows(
             OPERATION,

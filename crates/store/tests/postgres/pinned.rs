@@ -18,12 +18,12 @@ async fn pin(database: &Database) -> Client {
     client
 }
 
-async fn enqueue(store: &Postgres, count: usize) {
+pub(super) async fn enqueue(store: &Postgres, count: usize) {
     store.enqueue((0..count).map(|_| new("a")).collect()).await.unwrap();
 }
 
 /// Runs so many of the jobs that wait.
-async fn run(store: &Postgres, worker: WorkerId, count: usize) {
+pub(super) async fn run(store: &Postgres, worker: WorkerId, count: usize) {
     let mut run = 0;
     while run < count {
         let jobs = claim(store, worker).await;
@@ -33,7 +33,7 @@ async fn run(store: &Postgres, worker: WorkerId, count: usize) {
     }
 }
 
-async fn number(client: &Client, query: &str) -> i64 {
+pub(super) async fn number(client: &Client, query: &str) -> i64 {
     client.query_one(query, &[]).await.unwrap().get(0)
 }
 
@@ -44,7 +44,7 @@ async fn read(client: &Client, index: &str) -> i64 {
 }
 
 /// Closes the store and waits for the end of its sessions: then, at the latest, the server tells what they have read.
-async fn close(client: &Client, store: Postgres) {
+pub(super) async fn close(client: &Client, store: Postgres) {
     store.close().await;
     let sessions = "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'stargate'";
     eventually(PATIENCE, "an end of the store's connections", || async {
