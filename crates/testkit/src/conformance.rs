@@ -102,6 +102,7 @@ macro_rules! queue_conformance {
                 a_kind_registered_by_another_process_is_known_here,
                 a_kind_registered_again_gets_the_new_values,
                 a_job_without_max_attempts_gets_those_of_its_kind,
+                jobs_of_one_batch_keep_what_sets_them_apart,
                 a_batch_of_five_thousand_is_accepted_in_order,
                 many_producers_at_once_lose_nothing,
                 an_enqueue_wakes_sleepers_of_this_process,

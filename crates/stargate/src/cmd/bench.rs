@@ -155,8 +155,9 @@ impl Queue {
 
     fn pool_config(&self) -> PoolConfig {
         let concurrency = usize::try_from(self.workers).unwrap_or(32);
-        // The benchmark loads the machine on purpose; pressure must not slow it down.
-        let pressure = PressureConfig { high_watermark: u64::MAX >> 1, ..PressureConfig::default() };
+        // The benchmark loads the machine on purpose, and pressure must not slow it down. By the load and not by the depth: that would
+        // have to be counted, all of it, before each claim.
+        let pressure = PressureConfig { load_threshold: f64::MAX, ..PressureConfig::default() };
         PoolConfig { concurrency, queues: vec![KIND.to_owned()], pressure, ..PoolConfig::default() }
     }
 

@@ -444,6 +444,12 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Begins a transaction during which no term can begin. If that fails there may be one all the same, to be rolled back.
+    pub(crate) async fn begin_guarded(&mut self) -> Result<()> {
+        self.in_transaction = true;
+        self.batch("write as leader", include_str!("../../sql/postgres/begin_guarded.sql")).await
+    }
+
     /// Ends the transaction; when it has answered, the changes survive any crash.
     pub(crate) async fn commit(&mut self) -> Result<()> {
         self.batch("commit", include_str!("../../sql/postgres/commit.sql")).await?;

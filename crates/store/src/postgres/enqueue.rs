@@ -228,17 +228,82 @@ async fn insert_plain(
     jobs: &[&NewJob],
 ) -> Result<Vec<Enqueued>> {
     let lanes = inner.lanes.of_jobs(s, jobs).await?;
-    let ids: Vec<i64> = if jobs.iter().all(|job| job.due == Due::Now && job.trace_id.is_none()) {
-        insert_ready(inner, s, guard, jobs, &lanes).await?
-    } else {
-        let rows = insert_rows(inner, s, guard, jobs, &lanes, &vec![0; jobs.len()]).await?;
-        rows.into_iter().map(|(id, _)| id).collect()
-    };
+    let ids = insert_simple(inner, s, guard, jobs, &lanes, Notice::Lane).await?;
     if are_old(inner, jobs) {
         inner.floors.forget();
     }
     inner.calls.lanes(&lanes);
     Ok(ids.into_iter().map(|id| Enqueued { id: JobId(id), existing: false }).collect())
+}
+
+/// What other processes are told of new jobs.
+#[derive(Clone, Copy, PartialEq)]
+enum Notice {
+    /// Their lane, if it is one. Only for a statement that commits by itself: what a transaction inserts is as old as that, and
+    /// may have to be looked for below a floor.
+    Lane,
+    /// That there is something.
+    Anything,
+}
+
+impl Notice {
+    fn text(self, inner: &Inner, lanes: &[i32]) -> String {
+        match (self, lanes) {
+            (Self::Lane, [lane]) => format!("{} {lane}", inner.own),
+            _ => inner.own.clone(),
+        }
+    }
+}
+
+/// Inserts jobs that have neither unique keys nor parents, by the shortest statement that does; the ids in their order.
+async fn insert_simple(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    jobs: &[&NewJob],
+    lanes: &[i32],
+    notice: Notice,
+) -> Result<Vec<i64>> {
+    if !jobs.iter().all(|job| job.due == Due::Now && job.trace_id.is_none()) {
+        let rows = insert_rows(inner, s, guard, jobs, lanes, &vec![0; jobs.len()]).await?;
+        Ok(rows.into_iter().map(|(id, _)| id).collect())
+    } else if let Some((job, lane)) = alike(jobs, lanes) {
+        insert_alike(inner, s, guard, jobs, (job, lane), notice).await
+    } else {
+        insert_ready(inner, s, guard, jobs, lanes, notice).await
+    }
+}
+
+/// One of the jobs and its lane, if the others differ in nothing but their payloads.
+fn alike<'a>(jobs: &[&'a NewJob], lanes: &[i32]) -> Option<(&'a NewJob, i32)> {
+    let (first, lane) = (*jobs.first()?, *lanes.first()?);
+    let same = |job: &&NewJob| job.priority == first.priority && job.max_attempts == first.max_attempts;
+    (jobs.iter().all(same) && lanes.iter().all(|other| *other == lane)).then_some((first, lane))
+}
+
+/// Inserts jobs that are due at once, need nothing else and are all like `job`; the ids in their order.
+async fn insert_alike(
+    inner: &Inner,
+    s: &mut Session<'_>,
+    guard: Option<Epoch>,
+    jobs: &[&NewJob],
+    (job, lane): (&NewJob, i32),
+    notice: Notice,
+) -> Result<Vec<i64>> {
+    let now = inner.clock.for_statement();
+    let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.get()).collect();
+    let attempts = job.max_attempts.map(u16::cast_signed);
+    let who = notice.text(inner, &[lane]);
+    let params = [
+        (&now as _, Type::TIMESTAMPTZ),
+        (&lane as _, Type::INT4),
+        (&payloads as _, Type::TEXT_ARRAY),
+        (&job.priority as _, Type::INT2),
+        (&attempts as _, Type::INT2),
+        (&who as _, Type::TEXT),
+    ];
+    let (plain, held) = (sql!("job_insert_alike"), held!("job_insert_alike", "$7"));
+    inserted(&rows_held(s, guard, plain, held, &params).await?, jobs.len())
 }
 
 /// Inserts jobs that are due at once and need nothing else; the ids in their order.
@@ -248,6 +313,7 @@ async fn insert_ready(
     guard: Option<Epoch>,
     jobs: &[&NewJob],
     lanes: &[i32],
+    notice: Notice,
 ) -> Result<Vec<i64>> {
     let now = inner.clock.for_statement();
     let mut distinct: Vec<i32> = Vec::new();
@@ -261,10 +327,7 @@ async fn insert_ready(
             })
         })
         .collect();
-    let who = match &*distinct {
-        [lane] => format!("{} {lane}", inner.own),
-        _ => inner.own.clone(),
-    };
+    let who = notice.text(inner, &distinct);
     let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.get()).collect();
     let priorities: Vec<i16> = jobs.iter().map(|job| job.priority).collect();
     let attempts: Vec<Option<i16>> = jobs.iter().map(|job| job.max_attempts.map(u16::cast_signed)).collect();
@@ -278,14 +341,13 @@ async fn insert_ready(
         (&who as _, Type::TEXT),
     ];
     let (plain, held) = (sql!("job_insert_ready"), held!("job_insert_ready", "$8"));
-    let rows = rows_held(s, guard, plain, held, &params).await?;
+    inserted(&rows_held(s, guard, plain, held, &params).await?, jobs.len())
+}
+
+/// The ids that an insert has answered, as many as there were jobs.
+fn inserted(rows: &[Row], jobs: usize) -> Result<Vec<i64>> {
     let ids: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
-    let ids = ids.unwrap_or_default();
-    if ids.len() == jobs.len() {
-        Ok(ids)
-    } else {
-        Err(transient(OPERATION, "the insert answered too few ids"))
-    }
+    ids.filter(|ids| ids.len() == jobs).ok_or_else(|| transient(OPERATION, "the insert answered too few ids"))
 }
 
 async fn insert_in_transaction(
@@ -390,6 +452,13 @@ async fn insert_run(
         }
         let these: Vec<&NewJob> = open.iter().map(|n| jobs[*n]).collect();
         let in_lanes: Vec<i32> = open.iter().map(|n| lanes[*n]).collect();
+        if these.iter().all(|job| job.unique_key.is_none()) {
+            let ids = insert_simple(inner, s, None, &these, &in_lanes, Notice::Anything).await?;
+            for (n, id) in open.iter().zip(ids) {
+                enqueued[*n] = Some(Enqueued { id: JobId(id), existing: false });
+            }
+            break;
+        }
         let new = insert_rows(inner, s, None, &these, &in_lanes, &vec![0; these.len()]).await?;
         assign(enqueued, jobs, &open, new);
         answer_existing(s, enqueued, jobs, &open).await?;

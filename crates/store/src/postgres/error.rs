@@ -68,6 +68,11 @@ pub(crate) fn is_lost_lane(error: &Error) -> bool {
     driver(error).and_then(tokio_postgres::Error::code) == Some(&SqlState::NOT_NULL_VIOLATION)
 }
 
+/// There is no such table, or nothing at all.
+pub(crate) fn is_missing_table(error: &Error) -> bool {
+    driver(error).and_then(tokio_postgres::Error::code) == Some(&SqlState::UNDEFINED_TABLE)
+}
+
 /// The unique key of a job is held by another.
 pub(crate) fn is_unique_key_taken(error: &Error) -> bool {
     driver(error).and_then(tokio_postgres::Error::code) == Some(&SqlState::UNIQUE_VIOLATION)

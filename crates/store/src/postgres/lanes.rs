@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use stargate_queue::{Error, NewJob, Result};
 use tokio_postgres::types::Type;
 
-use super::connect::Session;
+use super::connect::{Param, Session};
 use super::{operate, sql};
 
 /// Lanes remembered at most; limit keys may be many.
@@ -76,13 +76,12 @@ impl Lanes {
         let kinds: Vec<&str> = missing.iter().map(|(_, job)| job.kind.as_str()).collect();
         let keys: Vec<&str> =
             missing.iter().map(|(_, job)| job.limit_key.as_deref().unwrap_or_default()).collect();
-        let rows = s
-            .rows(
-                "find the lane",
-                sql!("lane_ensure"),
-                &[(&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY), (&keys, Type::TEXT_ARRAY)],
-            )
-            .await?;
+        let params: [Param<'_>; 3] =
+            [(&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY), (&keys, Type::TEXT_ARRAY)];
+        let mut rows = s.rows("find the lane", sql!("lane_find"), &params).await?;
+        if rows.iter().any(|row| row.get::<_, Option<i32>>(0).is_none()) {
+            rows = s.rows("make the lane", sql!("lane_ensure"), &params).await?;
+        }
         let mut unknown = None;
         {
             let mut known = self.by_name.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 //! Terms and their epochs, and the transactions that a leader's writes run in.
 
 use stargate_base::Epoch;
-use stargate_queue::Result;
 use stargate_queue::leadership::{TERMS_MAX, TermRow};
+use stargate_queue::{Error, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -18,7 +18,6 @@ pub(super) async fn begin(s: &mut Session<'_>, guard: Option<Epoch>) -> Result<(
     let mut tries = 0;
     loop {
         tries += 1;
-        s.begin().await?;
         let held = hold(s, epoch).await;
         if held.is_ok() {
             return Ok(());
@@ -31,8 +30,14 @@ pub(super) async fn begin(s: &mut Session<'_>, guard: Option<Epoch>) -> Result<(
 }
 
 async fn hold(s: &mut Session<'_>, epoch: Epoch) -> Result<()> {
-    let epoch = column(Some(epoch));
-    s.rows("write as leader", sql!("leader_hold"), &[(&epoch, Type::INT8)]).await.map(drop)
+    const OPERATION: &str = "write as leader";
+    s.begin_guarded().await?;
+    let newest: i64 = s.value(OPERATION, sql!("leader_epoch_get"), &[]).await?;
+    if newest == column(Some(epoch)) {
+        return Ok(());
+    }
+    // A lower one is no better: the store was set back, and the caller's term with it.
+    Err(Error::Deposed { epoch, current: Epoch::new(u64::try_from(newest).unwrap_or(0)) })
 }
 
 /// Refuses the caller if its term is over now. Only for what would do no harm if it were over right afterwards.

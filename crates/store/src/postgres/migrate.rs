@@ -6,6 +6,7 @@ use stargate_queue::{Error, Result};
 use tokio_postgres::types::Type;
 
 use super::connect::{Line, Session};
+use super::error::is_missing_table;
 use super::sql;
 
 /// A numbered step of the schema.
@@ -93,10 +94,10 @@ pub(super) async fn run(line: &Line) -> Result<()> {
 /// The schema in the database; 0 when it was never migrated.
 pub(super) async fn version(s: &mut Session<'_>) -> Result<i64> {
     const OPERATION: &str = "tell its schema";
-    if !s.value::<bool>(OPERATION, sql!("migration_exists"), &[]).await? {
-        return Ok(0);
+    match s.value(OPERATION, sql!("migration_version"), &[]).await {
+        Err(error) if is_missing_table(&error) => Ok(0),
+        told => told,
     }
-    s.value(OPERATION, sql!("migration_version"), &[]).await
 }
 
 /// Refuses a schema that this program does not fit.

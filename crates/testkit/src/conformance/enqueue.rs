@@ -112,6 +112,30 @@ pub async fn a_job_without_max_attempts_gets_those_of_its_kind(f: &Fixture) {
     assert_eq!(f.job(ids[1]).await.max_attempts, 1, "its own");
 }
 
+pub async fn jobs_of_one_batch_keep_what_sets_them_apart(f: &Fixture) {
+    let of = |kind: &str, queue: &str, priority, max_attempts| NewJob {
+        queue: queue.into(),
+        priority,
+        max_attempts,
+        ..NewJob::of(kind, &json!({})).unwrap()
+    };
+    let like = [(WORK, "mail", 7, Some(9)), (OTHER, "mail", 7, Some(9)), (WORK, "sms", 7, Some(9))];
+    let other = [(WORK, "mail", 8, Some(9)), (WORK, "mail", 7, Some(8)), (WORK, "mail", 7, None)];
+    for batch in [vec![like[0]; 2], like.to_vec(), other.to_vec(), [like, other].concat()] {
+        let jobs = batch.iter().map(|(kind, queue, priority, most)| of(kind, queue, *priority, *most));
+        for (id, (kind, queue, priority, most)) in f.enqueue_all(jobs.collect()).await.into_iter().zip(batch)
+        {
+            let job = f.job(id).await;
+            assert_eq!(
+                (job.kind.as_str(), job.queue.as_str(), job.priority),
+                (kind, queue, priority),
+                "{job:?}"
+            );
+            assert_eq!(job.max_attempts, most.unwrap_or(5), "{job:?}");
+        }
+    }
+}
+
 pub async fn a_batch_of_five_thousand_is_accepted_in_order(f: &Fixture) {
     let jobs = (0..5000).map(|n| NewJob::of(WORK, &json!({ "n": n })).unwrap()).collect();
     let ids = f.enqueue_all(jobs).await;
