@@ -1,6 +1,6 @@
 //! Our own processes: two nodes and two workers, started again whenever one has ended, as a supervisor would.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -112,7 +112,7 @@ impl Crew {
                 let instance = format!("{}{}", role.name, role.generation);
                 let arguments: &[&str] = if role.part == Part::Node { &["up"] } else { &["worker"] };
                 let running = program.start_with(arguments, &[("STARGATE_INSTANCE", &instance)]);
-                self.logs.push(log_path(program.home(), running.address()));
+                self.logs.push(running.log_path().to_owned());
                 role.running = Some(running);
             }
         }
@@ -216,10 +216,6 @@ impl Crew {
         let count = there.len();
         (count > 0).then(|| there.swap_remove(pick as usize % count))
     }
-}
-
-fn log_path(home: &Path, address: &str) -> PathBuf {
-    home.join(format!("log-{}.txt", address.replace(':', "-")))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
+use stargate_testkit::proxy::Proxy;
 use stargate_testkit::source_server::Fault as Broken;
 use tokio::task::{JoinSet, block_in_place};
 use tokio_postgres::NoTls;
@@ -31,35 +32,55 @@ pub(crate) async fn inject(site: &Site, fault: &Fault) -> Result<bool> {
         ("postgres", Some(servers), _) => postgres(site, servers, fault).await,
         ("redis", Some(servers), _) => Ok(redis(servers, fault).await),
         ("s3", Some(servers), _) => s3(servers, fault).await,
-        ("temporal", _, Some(workflows)) => {
-            temporal(workflows, fault).await;
-            Ok(true)
-        }
+        ("temporal", _, Some(workflows)) => Ok(temporal(workflows, fault).await),
         ("network", ..) => network(site, fault).await,
         ("sqlite", ..) => sqlite(&site.home.join("stargate.db"), fault),
         _ => surroundings(site, fault).await,
     }
 }
 
-async fn temporal(workflows: &Workflows, fault: &Fault) {
+/// Breaks the way to a server. Whether that hit anybody.
+async fn hinder(proxy: &Proxy, fault: &Fault) -> bool {
+    let before = proxy.harmed();
+    if fault.name.ends_with(":cut") {
+        proxy.cut();
+    } else if fault.name.ends_with(":stall") {
+        proxy.stall();
+    } else {
+        proxy.swallow();
+    }
+    tokio::time::sleep(fault.hold).await;
+    let harmed = proxy.harmed() > before;
+    proxy.forward();
+    harmed
+}
+
+/// Waits for a while. Whether somebody wanted something of the server behind it.
+async fn is_asked(proxy: &Proxy, time: Duration) -> bool {
+    let before = proxy.asked();
+    tokio::time::sleep(time).await;
+    proxy.asked() > before
+}
+
+async fn temporal(workflows: &Workflows, fault: &Fault) -> bool {
     let server = || workflows.server.lock().unwrap_or_else(PoisonError::into_inner);
     match fault.name {
-        "temporal:cut" => {
-            workflows.proxy.cut();
-            tokio::time::sleep(fault.hold).await;
-            workflows.proxy.forward();
+        "temporal:kill" => {
+            block_in_place(|| {
+                let mut server = server();
+                server.kill();
+                std::thread::sleep(fault.hold);
+                server.up();
+            });
+            true
         }
         "temporal:stop" => {
             server().freeze();
-            tokio::time::sleep(fault.hold).await;
+            let asked = is_asked(&workflows.proxy, fault.hold).await;
             server().thaw();
+            asked
         }
-        _ => block_in_place(|| {
-            let mut server = server();
-            server.kill();
-            std::thread::sleep(fault.hold);
-            server.up();
-        }),
+        _ => hinder(&workflows.proxy, fault).await,
     }
 }
 
@@ -134,10 +155,16 @@ async fn postgres(site: &Site, servers: &Servers, fault: &Fault) -> Result<bool>
             });
             lapse(site, begin)?;
         }
+        "postgres:restart" => block_in_place(|| {
+            cluster.shut_down();
+            std::thread::sleep(fault.hold);
+            cluster.up();
+        }),
         "postgres:stop" => {
             let stopped = cluster.freeze();
-            tokio::time::sleep(fault.hold).await;
+            let asked = is_asked(proxy, fault.hold).await;
             cluster.thaw(&stopped);
+            return Ok(asked);
         }
         "postgres:disk" => {
             let begin = now_micros()?;
@@ -182,15 +209,7 @@ async fn postgres(site: &Site, servers: &Servers, fault: &Fault) -> Result<bool>
             tokio::time::sleep(fault.hold).await;
             return Ok(refused);
         }
-        _ => {
-            match fault.name {
-                "postgres:cut" => proxy.cut(),
-                "postgres:stall" => proxy.stall(),
-                _ => proxy.swallow(),
-            }
-            tokio::time::sleep(fault.hold).await;
-            proxy.forward();
-        }
+        _ => return Ok(hinder(proxy, fault).await),
     }
     Ok(true)
 }
@@ -208,31 +227,27 @@ async fn redis(servers: &Servers, fault: &Fault) -> bool {
     let proxy = &servers.redis_proxy;
     let redis = || servers.redis.lock().unwrap_or_else(PoisonError::into_inner);
     match fault.name {
-        "redis:kill" => block_in_place(|| {
-            let mut redis = redis();
-            redis.kill();
-            std::thread::sleep(fault.hold);
-            redis.up();
-        }),
+        "redis:kill" => {
+            block_in_place(|| {
+                let mut redis = redis();
+                redis.kill();
+                std::thread::sleep(fault.hold);
+                redis.up();
+            });
+            true
+        }
         "redis:stop" => {
             redis().freeze();
-            tokio::time::sleep(fault.hold).await;
+            let asked = is_asked(proxy, fault.hold).await;
             redis().thaw();
+            asked
         }
-        _ => {
-            if fault.name == "redis:cut" {
-                proxy.cut()
-            } else {
-                proxy.swallow()
-            }
-            tokio::time::sleep(fault.hold).await;
-            proxy.forward();
-        }
+        _ => hinder(proxy, fault).await,
     }
-    true
 }
 
 async fn s3(servers: &Servers, fault: &Fault) -> Result<bool> {
+    let proxy = &servers.s3_proxy;
     match fault.name {
         "s3:kill" => {
             let mut s3 = servers.s3.lock().await;
@@ -241,14 +256,11 @@ async fn s3(servers: &Servers, fault: &Fault) -> Result<bool> {
         "s3:stop" => {
             let s3 = servers.s3.lock().await;
             s3.signal(Signal::STOP);
-            tokio::time::sleep(fault.hold).await;
+            let asked = is_asked(proxy, fault.hold).await;
             s3.signal(Signal::CONT);
+            return Ok(asked);
         }
-        _ => {
-            servers.s3_proxy.cut();
-            tokio::time::sleep(fault.hold).await;
-            servers.s3_proxy.forward();
-        }
+        _ => return Ok(hinder(proxy, fault).await),
     }
     Ok(true)
 }
@@ -257,8 +269,7 @@ async fn network(site: &Site, fault: &Fault) -> Result<bool> {
     let Some(network) = &site.network else { return Ok(false) };
     network.lose(fault.name == "network:gone")?;
     tokio::time::sleep(fault.hold).await;
-    network.heal()?;
-    Ok(true)
+    Ok(network.heal()? > 0)
 }
 
 fn sqlite(path: &Path, fault: &Fault) -> Result<bool> {
@@ -344,8 +355,11 @@ async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
                     _ => Broken::html(),
                 })
             });
+            let before = site.source.request_count();
             tokio::time::sleep(fault.hold).await;
+            let asked = site.source.request_count() > before;
             site.source.heal();
+            return Ok(asked);
         }
     }
     Ok(true)

@@ -29,6 +29,6 @@ mod watch;
 pub use network::Namespaces;
 pub use report::Report;
 pub use rivals::rivals;
-pub use run::{Options, run};
+pub use run::{Options, commit, run};
 pub use site::Kind;
 pub use soak::{Soak, soak};

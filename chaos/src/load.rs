@@ -107,19 +107,35 @@ async fn change_source(shift: Shift, mut rng: StdRng) -> anyhow::Result<()> {
 
 /// What an operator does to a mirror that seems to hang, again and again and at the wrong time: none of it may take the remote back.
 async fn repair(shift: Shift) -> anyhow::Result<()> {
-    const WAYS: [&[&str]; 3] = [
-        &["mirror", "reconcile", "--repo", "r"],
-        &["mirror", "dead-letter", "requeue", "--repo", "r", "--all", "--again"],
-        &["mirror", "sync", "--repo", "r", "--repair"],
-    ];
-    for way in WAYS.into_iter().cycle() {
-        if !shift.goes_on() {
-            break;
+    const RECONCILE: &[&str] = &["mirror", "reconcile", "--repo", "r"];
+    const LIST: &[&str] = &["mirror", "dead-letter", "list", "--repo", "r", "--all", "--json"];
+    const REQUEUE: &[&str] = &["mirror", "dead-letter", "requeue", "--repo", "r", "--again"];
+    const REPAIR: &[&str] = &["mirror", "sync", "--repo", "r", "--repair"];
+    while shift.goes_on() {
+        operate(&shift, RECONCILE.iter().map(ToString::to_string)).await?;
+        let letters = operate(&shift, LIST.iter().map(ToString::to_string)).await?;
+        let letters: Vec<serde_json::Value> = serde_json::from_slice(&letters).unwrap_or_default();
+        let ids = letters.iter().filter_map(|letter| letter["dead_letter_id"].as_str().map(str::to_owned));
+        let requeue = REQUEUE.iter().map(ToString::to_string).chain(ids);
+        if !letters.is_empty() {
+            operate(&shift, requeue).await?;
         }
-        let site = Arc::clone(&shift.site);
-        // Whatever it answers: it may well come at a moment at which nothing can be done.
-        tokio::task::spawn_blocking(move || site.program.run(way)).await?;
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        operate(&shift, REPAIR.iter().map(ToString::to_string)).await?;
     }
     Ok(())
+}
+
+/// Gives a command and waits for a while; what it wrote. It may well come at a moment at which nothing can be done, but it is one.
+async fn operate(shift: &Shift, words: impl Iterator<Item = String>) -> anyhow::Result<Vec<u8>> {
+    const USAGE: i32 = 2;
+    let (site, words) = (Arc::clone(&shift.site), words.collect::<Vec<String>>());
+    let output = tokio::task::spawn_blocking(move || {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        site.program.run(&words)
+    })
+    .await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.code() != Some(USAGE), "an operator's command is none: {said}");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    Ok(output.stdout)
 }

@@ -82,7 +82,13 @@ struct Run {
     /// The program under test [default: the one beside this one]
     #[arg(long)]
     stargate: Option<PathBuf>,
+    /// Keep what came of it as a page of the documentation
+    #[arg(long)]
+    store: bool,
 }
+
+/// Where it is kept.
+const PAGE: &str = "docs/chaos.md";
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
@@ -93,10 +99,15 @@ fn main() -> Result<ExitCode> {
             if let Some(namespaces) = Namespaces::find() {
                 return start_over(namespaces);
             }
+            let store = args.store;
             let options = args.options(beside);
             println!("seed {}", options.seed);
             let report = runtime.block_on(stargate_chaos::run(&options))?;
             println!("{}", report.text());
+            if store {
+                std::fs::write(PAGE, report.page(&stargate_chaos::commit()?))
+                    .context("cannot write the page")?;
+            }
             report.is_well()
         }
         Subject::Soak(SoakArgs { minutes, postgres, pinned, rate, stargate }) => {

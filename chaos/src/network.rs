@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::site::{NAMESPACE, run};
+use crate::site::{NAMESPACE, output, run};
 
 /// Of every hundred packets, where some are lost.
 const LOST: &str = "30";
@@ -86,12 +86,34 @@ impl Network {
     /// Loses packets on them, both ways: all, or some.
     pub(crate) fn lose(&self, all: bool) -> Result<()> {
         let some = if all { String::new() } else { format!("numgen random mod 100 < {LOST} ") };
-        let rule = |side: &str| format!("add rule inet chaos input tcp {side} {} {some}drop", self.ports);
+        let rule =
+            |side: &str| format!("add rule inet chaos input tcp {side} {} {some}counter drop", self.ports);
         run("nft", &[&format!("{}; {}", rule("dport"), rule("sport"))])
     }
 
-    /// Loses nothing any more.
-    pub(crate) fn heal(&self) -> Result<()> {
-        run("nft", &["flush chain inet chaos input"])
+    /// Loses nothing any more; how many packets were lost.
+    pub(crate) fn heal(&self) -> Result<u64> {
+        let rules = output("nft", &["list", "chain", "inet", "chaos", "input"])?;
+        run("nft", &["flush chain inet chaos input"])?;
+        Ok(lost(&rules))
+    }
+}
+
+/// The packets that these rules have dropped.
+fn lost(rules: &str) -> u64 {
+    let counted = rules.split("counter packets ").skip(1);
+    counted.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_packets_are_added_up() {
+        let rules = "chain input {\n\ttcp dport { 1, 2 } counter packets 12 bytes 720 drop\n\t\
+                     tcp sport { 1, 2 } numgen random mod 100 < 30 counter packets 3 bytes 99 drop\n}";
+        assert_eq!(lost(rules), 15);
+        assert_eq!(lost("chain input {\n}"), 0);
     }
 }

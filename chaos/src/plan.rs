@@ -1,10 +1,12 @@
 //! Which fault comes when: a sequence that the seed alone decides.
 //!
 //! What a fault meets depends on the machine as well, so a replay runs the same faults in the same order with the same
-//! pauses, and not the same instructions.
+//! pauses, and not the same instructions. Faults that are not wanted, or cannot be brought about on a machine, are drawn and passed
+//! over: the others come in the same order everywhere. A catalogue that has changed gives other faults for the same seed.
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -47,10 +49,21 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    fn is_wanted(&self, kind: Kind, only: &[String]) -> bool {
-        let named = only.iter().any(|word| self.name == word || self.name.split(':').next() == Some(word));
-        self.sites.contains(&kind) && (only.is_empty() || named)
+    fn is_named(&self, word: &str) -> bool {
+        self.name == word || self.name.split(':').next() == Some(word)
     }
+
+    fn is_wanted(&self, kind: Kind, only: &[String]) -> bool {
+        self.sites.contains(&kind) && (only.is_empty() || only.iter().any(|word| self.is_named(word)))
+    }
+}
+
+/// Refuses words that name no fault.
+pub(crate) fn check_names(only: &[String]) -> Result<()> {
+    let unknown = only.iter().find(|word| !CATALOGUE.iter().any(|spec| spec.is_named(word)));
+    let Some(word) = unknown else { return Ok(()) };
+    let names: Vec<&str> = CATALOGUE.iter().map(|spec| spec.name).collect();
+    bail!("there is no fault and no target {word}; there are {}", names.join(", "))
 }
 
 const ALL: &[Kind] = &[Kind::Sqlite, Kind::Postgres, Kind::Temporal];
@@ -96,6 +109,7 @@ pub(crate) const CATALOGUE: &[Spec] = &[
     spec("sqlite:locked", "another program holds the write lock of the database", Surroundings, 6, SHORT, SQLITE),
     spec("sqlite:pinned", "another program holds a read transaction open", Surroundings, 3, STOP, SQLITE),
     spec("postgres:crash", "the database dies without a checkpoint and is started again", Surroundings, 3, (0, 400), SERVERS),
+    spec("postgres:restart", "the database is shut down in good order and started again", Surroundings, 2, (0, 400), SERVERS),
     spec("postgres:stop", "SIGSTOP to all processes of the database", Surroundings, 3, SHORT, SERVERS),
     spec("postgres:cut", "connections to the database end, new ones are refused", Surroundings, 4, SHORT, SERVERS),
     spec("postgres:stall", "the network to the database passes nothing on for a while", Surroundings, 3, SHORT, SERVERS),
@@ -108,13 +122,16 @@ pub(crate) const CATALOGUE: &[Spec] = &[
     spec("redis:kill", "SIGKILL to Redis, started again with nothing", Surroundings, 3, (0, 600), SERVERS),
     spec("redis:stop", "SIGSTOP to Redis", Surroundings, 3, STOP, SERVERS),
     spec("redis:cut", "connections to Redis end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
+    spec("redis:stall", "the network to Redis passes nothing on for a while", Surroundings, 2, STOP, SERVERS),
     spec("redis:loss", "what is sent to Redis is lost, and nobody is told", Surroundings, 2, STOP, SERVERS),
     spec("s3:kill", "SIGKILL to the S3 server, started again", Surroundings, 1, (0, 300), SERVERS),
     spec("s3:stop", "SIGSTOP to the S3 server", Surroundings, 2, SHORT, SERVERS),
     spec("s3:cut", "connections to the S3 server end, new ones are refused", Surroundings, 3, SHORT, SERVERS),
+    spec("s3:loss", "what is sent to the S3 server is lost, and nobody is told", Surroundings, 2, SHORT, SERVERS),
     spec("temporal:kill", "SIGKILL to Temporal, started again with what it knew", Surroundings, 2, (0, 300), TEMPORAL),
     spec("temporal:stop", "SIGSTOP to Temporal", Surroundings, 2, STOP, TEMPORAL),
     spec("temporal:cut", "connections to Temporal end, new ones are refused", Surroundings, 4, SHORT, TEMPORAL),
+    spec("temporal:loss", "what is sent to Temporal is lost, and nobody is told", Surroundings, 2, SHORT, TEMPORAL),
     spec("network:lossy", "three of ten packets to and from all servers are lost", Network, 3, STOP, SERVERS),
     spec("network:gone", "all packets to and from all servers are lost", Network, 2, STOP, SERVERS),
 ];
@@ -136,7 +153,8 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) struct Plan {
     rng: StdRng,
-    specs: Vec<&'static Spec>,
+    /// All of the lane on this site, and whether they are wanted and can be brought about.
+    specs: Vec<(&'static Spec, bool)>,
 }
 
 impl Plan {
@@ -155,30 +173,41 @@ impl Plan {
         only: &[String],
         can: impl Fn(&str) -> bool,
     ) -> Self {
-        let wanted = |spec: &&Spec| spec.lane == lane && spec.is_wanted(kind, only) && can(spec.name);
-        let specs = CATALOGUE.iter().filter(wanted).collect();
+        let here = CATALOGUE.iter().filter(|spec| spec.lane == lane && spec.sites.contains(&kind));
+        let specs = here.map(|spec| (spec, spec.is_wanted(kind, only) && can(spec.name))).collect();
         Self { rng: StdRng::seed_from_u64(seed ^ (lane as u64 + 1) << 32 ^ (kind as u64 + 1) << 40), specs }
     }
 
     /// The next one; none if nothing was wanted.
     pub(crate) fn next(&mut self) -> Option<Fault> {
-        let total: u32 = self.specs.iter().map(|spec| spec.weight).sum();
-        if total == 0 {
+        if !self.specs.iter().any(|(_, wanted)| *wanted) {
             return None;
         }
+        loop {
+            let (fault, wanted) = self.draw()?;
+            if wanted {
+                return Some(fault);
+            }
+        }
+    }
+
+    /// A fault of the lane, and whether it is wanted.
+    fn draw(&mut self) -> Option<(Fault, bool)> {
+        let total: u32 = self.specs.iter().map(|(spec, _)| spec.weight).sum();
         let mut at = self.rng.random_range(0..total);
-        let spec = self.specs.iter().find(|spec| {
+        let (spec, wanted) = self.specs.iter().find(|(spec, _)| {
             let here = at < spec.weight;
             at = at.saturating_sub(spec.weight);
             here
         })?;
         let (least, most) = spec.hold;
-        Some(Fault {
+        let fault = Fault {
             name: spec.name,
             pause: Duration::from_millis(self.rng.random_range(20..400)) * spec.lane.calm(),
             hold: Duration::from_millis(self.rng.random_range(least..=most)),
             pick: self.rng.random(),
-        })
+        };
+        Some((fault, *wanted))
     }
 }
 
@@ -198,6 +227,23 @@ mod tests {
         assert_ne!(names(7, &[]), names(8, &[]));
         assert!(names(7, &["redis"]).iter().all(|fault| fault.contains("redis:")));
         assert_eq!(names(7, &["nothing"]).len(), 0);
+    }
+
+    #[test]
+    fn what_is_passed_over_does_not_change_the_others() {
+        let mut all = names(7, &[]);
+        all.retain(|fault| fault.contains("redis:"));
+        assert!(all.len() > 3, "{all:?}");
+        assert_eq!(all[..], names(7, &["redis"])[..all.len()]);
+    }
+
+    #[test]
+    fn a_word_that_names_no_fault_is_refused() {
+        let checked = |word: &str| check_names(&[word.to_owned()]);
+        checked("redis").unwrap();
+        checked("redis:kill").unwrap();
+        let refused = checked("redis:kil").unwrap_err().to_string();
+        assert!(refused.contains("redis:kil") && refused.contains("worker:kill"), "{refused}");
     }
 
     #[test]

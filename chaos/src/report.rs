@@ -1,12 +1,12 @@
 //! What came of a run, as a table and as an exit code.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::check::{Figures, Violation};
-use crate::plan::CATALOGUE;
+use crate::plan::{CATALOGUE, Spec};
 use crate::run::Options;
 use crate::site::Kind;
+use crate::watch::Seen;
 
 /// Violations of one invariant that are printed; the rest is counted.
 const SHOWN: usize = 12;
@@ -20,28 +20,65 @@ pub(crate) struct Struck {
     pub(crate) hit: bool,
 }
 
+/// How closely a site was looked at, and what its processes took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Looks {
+    nodes: u64,
+    leaders: usize,
+    cursors: u64,
+    answers: u64,
+    memory_mib_max: u64,
+    files_max: u64,
+}
+
+impl Looks {
+    /// Those of a watch.
+    pub(crate) fn of(seen: &Seen) -> Self {
+        Self {
+            nodes: seen.looks,
+            leaders: seen.sightings.len(),
+            cursors: seen.cursors,
+            answers: seen.answers,
+            memory_mib_max: seen.memory_max >> 10,
+            files_max: seen.files_max,
+        }
+    }
+}
+
+/// What came of one site.
 #[derive(Debug)]
-struct Part {
-    kind: Kind,
-    struck: Vec<Struck>,
-    figures: Figures,
-    violations: Vec<Violation>,
-    ended: Vec<String>,
+pub(crate) struct Part {
+    pub(crate) kind: Kind,
+    pub(crate) struck: Vec<Struck>,
+    pub(crate) figures: Figures,
+    pub(crate) looks: Looks,
+    pub(crate) violations: Vec<Violation>,
+    /// Who ended although nobody had asked for it.
+    pub(crate) ended: Vec<String>,
     /// Faults that cannot be brought about on this machine.
-    left_out: Vec<&'static str>,
+    pub(crate) left_out: Vec<&'static str>,
+}
+
+impl Part {
+    fn count(&self, name: Option<&str>, hit: bool) -> usize {
+        let same = |struck: &&Struck| struck.hit == hit && name.is_none_or(|name| struck.name == name);
+        self.struck.iter().filter(same).count()
+    }
 }
 
 /// What came of all sites.
 #[derive(Debug)]
 pub struct Report {
     parts: Vec<Part>,
+    /// The arguments that bring the same faults about, with the program of the same commit.
     replay: String,
 }
 
 impl Report {
     pub(crate) fn new(options: &Options) -> Self {
+        let build = if cfg!(debug_assertions) { "" } else { " --release" };
         let mut replay =
-            format!("cargo xtask chaos --seed {} --seconds {}", options.seed, options.time.as_secs());
+            format!("cargo xtask chaos{build} --seed {} --seconds {}", options.seed, options.time.as_secs());
         if let Some(faults) = options.faults {
             let _ = write!(replay, " --faults {faults}");
         }
@@ -54,16 +91,8 @@ impl Report {
         Self { parts: Vec::new(), replay }
     }
 
-    pub(crate) fn add(
-        &mut self,
-        kind: Kind,
-        struck: Vec<Struck>,
-        figures: Figures,
-        violations: Vec<Violation>,
-        ended: Vec<String>,
-        left_out: Vec<&'static str>,
-    ) {
-        self.parts.push(Part { kind, struck, figures, violations, ended, left_out });
+    pub(crate) fn add(&mut self, part: Part) {
+        self.parts.push(part);
     }
 
     /// Whether everything was kept.
@@ -73,7 +102,7 @@ impl Report {
 
     /// How many faults hit something.
     pub fn faults(&self) -> usize {
-        self.parts.iter().flat_map(|part| &part.struck).filter(|struck| struck.hit).count()
+        self.parts.iter().map(|part| part.count(None, true)).sum()
     }
 
     /// How many things were acknowledged.
@@ -91,28 +120,17 @@ impl Report {
             "\nfaults by kind                    {}",
             self.columns(|part| format!("{:?}", part.kind))
         ));
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for struck in self.parts.iter().flat_map(|part| &part.struck).filter(|struck| struck.hit) {
-            *counts.entry(struck.name).or_default() += 1;
-        }
-        for spec in CATALOGUE.iter().filter(|spec| counts.contains_key(spec.name)) {
-            let of =
-                |part: &Part| part.struck.iter().filter(|s| s.hit && s.name == spec.name).count().to_string();
+        for spec in self.faults_that_hit() {
+            let of = |part: &Part| part.count(Some(spec.name), true).to_string();
             line(format_args!("  {:32}{}  {}", spec.name, self.columns(of), spec.about));
         }
-        let all = |part: &Part| part.struck.iter().filter(|struck| struck.hit).count().to_string();
-        line(format_args!("  {:32}{}", "all", self.columns(all)));
-        let missed = |part: &Part| part.struck.iter().filter(|struck| !struck.hit).count().to_string();
+        line(format_args!("  {:32}{}", "all", self.columns(|part| part.count(None, true).to_string())));
+        let missed = |part: &Part| part.count(None, false).to_string();
         line(format_args!("  {:32}{}\n", "nothing there to hit", self.columns(missed)));
         for (name, of) in FIGURES {
-            line(format_args!("{:34}{}", name, self.columns(|part| of(&part.figures))));
+            line(format_args!("{:34}{}", name, self.columns(of)));
         }
-        line(format_args!(
-            "{:34}{}",
-            "processes ended by themselves",
-            self.columns(|p| p.ended.len().to_string())
-        ));
-        line(format_args!("{:34}{}\n", "violations", self.columns(|part| part.violations.len().to_string())));
+        line(format_args!(""));
         for part in self.parts.iter().filter(|part| !part.left_out.is_empty()) {
             line(format_args!(
                 "{:?}: left out, because it needs root, nftables or libfaketime: {}",
@@ -141,23 +159,84 @@ impl Report {
         text
     }
 
+    /// As a page of the documentation.
+    pub fn page(&self, commit: &str) -> String {
+        let mut page = String::new();
+        let mut line = |words: std::fmt::Arguments<'_>| {
+            let _ = writeln!(page, "{words}");
+        };
+        line(format_args!(
+            "# A run of faults\n\nWritten by `cargo xtask chaos --store`; what it does and what it believes is told in \
+             [chaos/README.md](../chaos/README.md).\n\nOf commit {commit}: `{}`, {} cores. {} faults hit, {} jobs and pushes \
+             were acknowledged, {}.\n",
+            self.replay,
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            self.faults(),
+            self.acknowledged(),
+            if self.is_well() { "no invariant was violated" } else { "**invariants were violated**" },
+        ));
+        let head = self.cells(|part| format!("{:?}", part.kind));
+        let ruler = self.cells(|_| "---:".to_owned());
+        line(format_args!("| what was seen |{head}\n| --- |{ruler}"));
+        for (name, of) in FIGURES {
+            line(format_args!("| {name} |{}", self.cells(of)));
+        }
+        line(format_args!("\nOf each kind of fault, how many hit; in brackets, how many met nothing:\n"));
+        line(format_args!("| fault |{head} |\n| --- |{ruler} --- |"));
+        for spec in CATALOGUE {
+            let of =
+                |part: &Part| match (part.count(Some(spec.name), true), part.count(Some(spec.name), false)) {
+                    (0, 0) => String::new(),
+                    (hit, 0) => hit.to_string(),
+                    (hit, missed) => format!("{hit} ({missed})"),
+                };
+            line(format_args!("| `{}` |{} {} |", spec.name, self.cells(of), spec.about));
+        }
+        line(format_args!("| all |{} |", self.cells(|part| part.count(None, true).to_string())));
+        for part in self.parts.iter().filter(|part| !part.left_out.is_empty()) {
+            line(format_args!("\nLeft out on {:?}: {}.", part.kind, part.left_out.join(", ")));
+        }
+        page
+    }
+
+    /// What could not be brought about on this machine.
+    pub fn left_out(&self) -> Vec<&'static str> {
+        self.parts.iter().flat_map(|part| part.left_out.iter().copied()).collect()
+    }
+
+    fn faults_that_hit(&self) -> impl Iterator<Item = &'static Spec> {
+        CATALOGUE.iter().filter(|spec| self.parts.iter().any(|part| part.count(Some(spec.name), true) > 0))
+    }
+
     fn columns(&self, of: impl Fn(&Part) -> String) -> String {
         self.parts.iter().map(|part| format!("{:>10}", of(part))).collect()
     }
+
+    fn cells(&self, of: impl Fn(&Part) -> String) -> String {
+        self.parts.iter().map(|part| format!(" {} |", of(part))).collect()
+    }
 }
 
-type Of = fn(&Figures) -> String;
+type Of = fn(&Part) -> String;
 
-const FIGURES: [(&str, Of); 11] = [
-    ("acknowledged jobs", |f| f.jobs.to_string()),
-    ("acknowledged pushes", |f| f.pushes.to_string()),
-    ("lost", |f| f.lost.to_string()),
-    ("doubled", |f| f.doubled.to_string()),
-    ("there, but not acknowledged", |f| f.unknown.to_string()),
-    ("executions", |f| f.executions.to_string()),
-    ("artifacts compared", |f| f.clips.to_string()),
-    ("taken over after a lease", |f| f.recovered.to_string()),
-    ("moves of refs on the remote", |f| f.moves.to_string()),
-    ("rows of the directive", |f| f.rows.to_string()),
-    ("runs of the directive", |f| f.runs.to_string()),
+const FIGURES: [(&str, Of); 19] = [
+    ("acknowledged jobs", |p| p.figures.jobs.to_string()),
+    ("acknowledged pushes", |p| p.figures.pushes.to_string()),
+    ("lost", |p| p.figures.lost.to_string()),
+    ("doubled", |p| p.figures.doubled.to_string()),
+    ("there, but not acknowledged", |p| p.figures.unknown.to_string()),
+    ("executions", |p| p.figures.executions.to_string()),
+    ("taken over after a lease", |p| p.figures.recovered.to_string()),
+    ("artifacts compared", |p| p.figures.clips.to_string()),
+    ("moves of refs on the remote", |p| p.figures.moves.to_string()),
+    ("rows of the directive", |p| p.figures.rows.to_string()),
+    ("runs of the directive", |p| p.figures.runs.to_string()),
+    ("looks at nodes", |p| p.looks.nodes.to_string()),
+    ("of them at a leader", |p| p.looks.leaders.to_string()),
+    ("looks at the cursor", |p| p.looks.cursors.to_string()),
+    ("answers searched for secrets", |p| p.looks.answers.to_string()),
+    ("memory of a process, MiB at most", |p| p.looks.memory_mib_max.to_string()),
+    ("files of a process at most", |p| p.looks.files_max.to_string()),
+    ("ended before they had begun", |p| p.ended.len().to_string()),
+    ("violations", |p| p.violations.len().to_string()),
 ];

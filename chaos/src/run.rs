@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 use crate::check::{self, Violation};
 use crate::inject::inject;
 use crate::load::Load;
-use crate::plan::{Lane, Plan};
-use crate::report::{Report, Struck};
-use crate::site::{BRANCHES, Kind, Site};
+use crate::plan::{Lane, Plan, check_names};
+use crate::report::{Looks, Part, Report, Struck};
+use crate::site::{BRANCHES, Kind, Site, output};
 use crate::watch::Watch;
 
 /// How long everything may take to be done once nothing is in the way. Backoffs, leases and the waits of breakers are in it.
@@ -41,6 +41,7 @@ pub struct Options {
 
 /// Runs the sites one after the other.
 pub async fn run(options: &Options) -> Result<Report> {
+    check_names(&options.only)?;
     let mut report = Report::new(options);
     for kind in &options.sites {
         println!("--- {kind:?}: setting up");
@@ -50,6 +51,13 @@ pub async fn run(options: &Options) -> Result<Report> {
         one(options, &site, &mut report).await?;
     }
     Ok(report)
+}
+
+/// The commit of the project in this folder, and whether more has changed.
+pub fn commit() -> Result<String> {
+    let commit = output("git", &["rev-parse", "--short", "HEAD"])?;
+    let changed = !output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Ok(format!("{}{}", commit.trim(), if changed { ", with changes" } else { "" }))
 }
 
 async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result<()> {
@@ -68,15 +76,13 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
     while keeper.join_next().await.is_some() {}
     let deaf = stop_all(site).await;
     let seen = watch.stop().await;
-    let (looks, sightings, cursors, answers) = (seen.looks, seen.sightings.len(), seen.cursors, seen.answers);
-    let (memory, files) = (seen.memory_max >> 10, seen.files_max);
+    let looks = Looks::of(&seen);
     let verdict = check::judge(site, seen).await?;
     violations.extend(verdict.violations);
     violations
         .extend(deaf.into_iter().map(|name| Violation::new(7, format!("{name} did not end when asked to"))));
     println!(
-        "--- {:?}: judged after {:.1} s (healed after {:.1} s); {looks} looks at nodes, {sightings} of them at a leader; \
-         {cursors} looks at the cursor, {answers} answers searched; at most {memory} MiB and {files} files a process; {} requests and {} pushes not taken",
+        "--- {:?}: judged after {:.1} s (healed after {:.1} s); {} requests and {} pushes not taken",
         site.kind,
         begin.elapsed().as_secs_f64(),
         healed.as_secs_f64(),
@@ -92,7 +98,15 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
     }
     let ended = ended.into_iter().map(|ended| ended.what).collect();
     let left_out = Plan::left_out(site.kind, &options.only, |name| site.can(name));
-    report.add(site.kind, struck, verdict.figures, violations, ended, left_out);
+    report.add(Part {
+        kind: site.kind,
+        struck,
+        figures: verdict.figures,
+        looks,
+        violations,
+        ended,
+        left_out,
+    });
     Ok(())
 }
 

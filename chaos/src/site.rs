@@ -211,12 +211,17 @@ pub(crate) fn tail(path: &Path) -> String {
 
 /// Runs a program of the system, which has to succeed.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    output(program, arguments).map(drop)
+}
+
+/// The same; what it wrote.
+pub(crate) fn output(program: &str, arguments: &[&str]) -> Result<String> {
     #[expect(clippy::disallowed_methods, reason = "programs of the system, to bring faults about")]
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {program}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{program} {arguments:?}: {}", said.trim());
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 async fn configured(

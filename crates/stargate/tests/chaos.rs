@@ -39,7 +39,10 @@ async fn under_faults(kind: Kind, seed: u64) {
     let report = stargate_chaos::run(&options).await.unwrap();
     println!("{}", report.text());
     assert!(report.is_well(), "{}", report.text());
-    assert!(report.faults() > 5 && report.acknowledged() > 10, "the run shows nothing:\n{}", report.text());
+    assert!(report.faults() > 10 && report.acknowledged() > 20, "the run shows nothing:\n{}", report.text());
+    // Who may have disks and a network of its own has the rest from `cargo xtask services`.
+    let left_out = report.left_out();
+    assert!(left_out.is_empty() || !rustix::process::geteuid().is_root(), "left out: {left_out:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
@@ -72,7 +75,9 @@ async fn soaked(postgres: bool, pinned: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn nothing_grows_under_a_steady_load() {
-    soaked(true, false).await;
+    for postgres in [false, true] {
+        soaked(postgres, false).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]

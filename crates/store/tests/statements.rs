@@ -8,8 +8,9 @@ use stargate_store::postgres::{self, Postgres};
 use stargate_store::sqlite::{self, Sqlite};
 use stargate_testkit::postgres::Database;
 
-/// What the migrator needs before there is anything: several statements in one file.
-const BEFORE_MIGRATIONS: &str = "migration_table.sql";
+/// Files of several statements, which cannot be prepared: what the migrator needs before there is anything, and the beginning of a
+/// leader's transaction.
+const SEVERAL: [&str; 2] = ["migration_table.sql", "begin_guarded.sql"];
 
 /// The statements of one store: names and texts.
 fn statements(store: &str) -> Vec<(String, String)> {
@@ -41,8 +42,12 @@ async fn postgres_accepts_every_statement() {
     let database =
         Database::create(async |url| Postgres::connect(&url, options()).await.unwrap().close().await).await;
     let client = database.client().await;
-    for (name, text) in statements("postgres").iter().filter(|(name, _)| name != BEFORE_MIGRATIONS) {
-        client.prepare(text).await.unwrap_or_else(|error| panic!("sql/postgres/{name}: {error:?}"));
+    for (name, text) in statements("postgres") {
+        let accepted = match SEVERAL.contains(&name.as_str()) {
+            true => client.batch_execute(&format!("{text}; rollback")).await,
+            false => client.prepare(&text).await.map(drop),
+        };
+        accepted.unwrap_or_else(|error| panic!("sql/postgres/{name}: {error:?}"));
     }
     drop(client);
     database.remove().await;

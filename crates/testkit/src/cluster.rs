@@ -64,6 +64,11 @@ impl Cluster {
         self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "-w", "stop"]);
     }
 
+    /// Ends the server as its operators do: sessions are ended, and a checkpoint is written.
+    pub fn shut_down(&self) {
+        self.run("pg_ctl", &["-D", &self.data(), "-m", "fast", "-w", "stop"]);
+    }
+
     /// Starts the server again.
     pub fn up(&self) {
         let options = format!(

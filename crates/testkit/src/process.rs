@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,6 +18,9 @@ use crate::eventually;
 
 /// How long a process may take until it answers.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Processes started so far.
+static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// The binary and the home it runs in. Several processes may share it.
 #[derive(Debug)]
@@ -77,7 +81,9 @@ impl Program {
     /// The same, with environment variables for this process only.
     pub fn start_with(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Running {
         let address = format!("127.0.0.1:{}", free_port());
-        let log = self.home().join(format!("log-{}.txt", address.replace(':', "-")));
+        // A port may be used again, and what an earlier process has said is read in the end.
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let log = self.home().join(format!("log-{number}-{}.txt", address.replace(':', "-")));
         let file = std::fs::File::create(&log).expect("a log file in the home");
         let mut command = self.command(arguments);
         command.envs(settings.iter().copied());
@@ -141,6 +147,11 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where it prints to.
+    pub fn log_path(&self) -> &Path {
+        &self.log
     }
 
     /// What it has printed so far.

@@ -1,6 +1,7 @@
 //! A TCP proxy that fails in the ways a network does: silence, loss, delay, cuts, and another server behind a name.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,12 +17,28 @@ pub struct Proxy {
     plan: watch::Sender<Plan>,
     /// Connections taken so far.
     count: watch::Receiver<u64>,
-    held: Held,
+    traffic: Arc<Traffic>,
     _tasks: JoinSet<()>,
 }
 
-/// What clients have sent and a stall holds back.
-type Held = Arc<Mutex<Vec<u8>>>;
+/// What went on.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// What clients have sent and a stall holds back.
+    held: Mutex<Vec<u8>>,
+    asked: AtomicU64,
+    harmed: AtomicU64,
+}
+
+impl Traffic {
+    fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn harm(&self) {
+        self.harmed.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// What is done with connections, which are numbered in the order they came.
 #[derive(Debug, Clone)]
@@ -61,9 +78,9 @@ impl Proxy {
         let plan = watch::Sender::new(Plan { mode: Mode::Forward, target: target.to_owned(), cut_before: 0 });
         let (counted, count) = watch::channel(0);
         let mut tasks = JoinSet::new();
-        let held = Held::default();
-        tasks.spawn(accept(listener, plan.subscribe(), counted, Arc::clone(&held)));
-        Self { address, plan, count, held, _tasks: tasks }
+        let traffic = Arc::<Traffic>::default();
+        tasks.spawn(accept(listener, plan.subscribe(), counted, Arc::clone(&traffic)));
+        Self { address, plan, count, traffic, _tasks: tasks }
     }
 
     /// Where it listens, as `host:port`.
@@ -85,7 +102,17 @@ impl Proxy {
 
     /// Whether a client has sent these bytes since it was stalled. They are on their way and have not arrived.
     pub fn holds(&self, bytes: &[u8]) -> bool {
-        lock(&self.held).windows(bytes.len()).any(|window| window == bytes)
+        lock(&self.traffic.held).windows(bytes.len()).any(|window| window == bytes)
+    }
+
+    /// How often clients have come or sent something so far.
+    pub fn asked(&self) -> u64 {
+        self.traffic.asked.load(Ordering::Relaxed)
+    }
+
+    /// How often a connection was refused or cut, or something was held back or lost so far.
+    pub fn harmed(&self) -> u64 {
+        self.traffic.harmed.load(Ordering::Relaxed)
     }
 
     /// Takes connections and bytes and throws the bytes away: the other side is gone and nobody says so. A connection
@@ -117,7 +144,7 @@ impl Proxy {
     }
 
     fn set(&self, mode: Mode) {
-        lock(&self.held).clear();
+        lock(&self.traffic.held).clear();
         self.plan.send_modify(|plan| plan.mode = mode);
     }
 
@@ -127,37 +154,58 @@ impl Proxy {
     }
 }
 
-fn lock(held: &Held) -> MutexGuard<'_, Vec<u8>> {
+fn lock(held: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, plan: watch::Receiver<Plan>, count: watch::Sender<u64>, held: Held) {
+async fn accept(
+    listener: TcpListener,
+    plan: watch::Receiver<Plan>,
+    count: watch::Sender<u64>,
+    traffic: Arc<Traffic>,
+) {
     let mut connections = JoinSet::new();
     while let Ok((near, _)) = listener.accept().await {
         let number = *count.borrow();
         count.send_replace(number + 1);
+        traffic.ask();
         // Decided after it was counted: a cut sees it, or it sees the cut.
         let now = plan.borrow().clone();
-        if now.mode != Mode::Refuse {
-            connections.spawn(connection(near, now.target, number, plan.clone(), Arc::clone(&held)));
+        if now.mode == Mode::Refuse {
+            traffic.harm();
+        } else {
+            connections.spawn(connection(near, now.target, number, plan.clone(), Arc::clone(&traffic)));
         }
     }
 }
 
-async fn connection(near: TcpStream, target: String, number: u64, plan: watch::Receiver<Plan>, held: Held) {
+async fn connection(
+    near: TcpStream,
+    target: String,
+    number: u64,
+    plan: watch::Receiver<Plan>,
+    traffic: Arc<Traffic>,
+) {
     let mut cut = plan.clone();
     let passing = async {
         let Ok(far) = TcpStream::connect(target).await else { return };
         let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
         tokio::join!(
-            pass(near_read, far_write, number, plan.clone(), Some(held)),
-            pass(far_read, near_write, number, plan, None)
+            pass(near_read, far_write, number, plan.clone(), Side::Client, &traffic),
+            pass(far_read, near_write, number, plan, Side::Server, &traffic)
         );
     };
     tokio::select! {
         () = passing => {}
-        _ = cut.wait_for(|plan| number < plan.cut_before) => {}
+        _ = cut.wait_for(|plan| number < plan.cut_before) => traffic.harm(),
     }
+}
+
+/// Who sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
 }
 
 async fn pass(
@@ -165,18 +213,29 @@ async fn pass(
     mut to: impl AsyncWrite + Unpin,
     number: u64,
     mut plan: watch::Receiver<Plan>,
-    held: Option<Held>,
+    side: Side,
+    traffic: &Traffic,
 ) {
     let mut bytes = vec![0; 16 << 10];
     let mut lossy = false;
     loop {
         let read = from.read(&mut bytes).await.unwrap_or(0);
-        if let Some(held) = held.as_ref().filter(|_| plan.borrow().stalls(number)) {
-            lock(held).extend_from_slice(&bytes[..read]);
+        let stalled = plan.borrow().stalls(number);
+        if side == Side::Client {
+            traffic.ask();
+            if stalled {
+                lock(&traffic.held).extend_from_slice(&bytes[..read]);
+            }
+        }
+        if stalled {
+            traffic.harm();
         }
         // Not even the end of a connection gets through.
         let Ok(mode) = plan.wait_for(|plan| !plan.stalls(number)).await.map(|plan| plan.mode) else { return };
-        lossy |= mode == Mode::Swallow;
+        if mode == Mode::Swallow {
+            traffic.harm();
+            lossy = true;
+        }
         if lossy && read == 0 {
             // Kept open for ever; the proxy's end, or a cut, ends it.
             return std::future::pending().await;
@@ -242,11 +301,17 @@ mod tests {
         stream.write_u8(b'a').await.unwrap();
         assert!(is_silent(&mut stream).await);
         assert!(proxy.holds(b"a") && !proxy.holds(b"b"));
+        assert_eq!(
+            (proxy.asked(), proxy.harmed()),
+            (2, 1),
+            "a connection and a byte; the byte was held back"
+        );
         proxy.forward();
         assert_eq!(heard(&mut stream).await, Some(b'a'));
         proxy.swallow();
         stream.write_u8(b'b').await.unwrap();
         assert!(is_silent(&mut stream).await);
+        assert_eq!(proxy.harmed(), 2, "and one was lost");
         proxy.forward();
         stream.write_u8(b'c').await.unwrap();
         assert!(is_silent(&mut stream).await, "it has lost a byte");
@@ -262,6 +327,7 @@ mod tests {
         assert_eq!(heard(&mut stream).await, None);
         let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(heard(&mut refused).await, None);
+        assert_eq!(proxy.harmed(), 2, "one was cut, one was refused");
         proxy.forward();
         let mut stream = connect(&proxy, b'1').await;
         proxy.redirect(&second);

@@ -5,5 +5,11 @@
 -- the history that had been written over.
 --
 -- The other way round by state, so that jobs that end well, nearly all of them, are entered at the end.
+--
+-- Made before the old one goes: meanwhile finished jobs can be read. To take that away nobody may read them for an instant; whoever
+-- does so for long is not waited for, because everybody else would wait behind us.
+create index job_history_ended on stargate.job_history (state desc, finished_at);
+set local lock_timeout = '5s';
 drop index stargate.job_history_finished;
-create index job_history_finished on stargate.job_history (state desc, finished_at);
+alter index stargate.job_history_ended rename to job_history_finished;
+set local lock_timeout to default;

@@ -72,7 +72,8 @@ pub(super) async fn run(line: &Line) -> Result<()> {
         return Ok(());
     }
     s.begin().await?;
-    s.batch(OPERATION, sql!("migration_table")).await?;
+    // Another process may be at it, and it may take as long as any step does.
+    s.batch_within(STEP_PATIENCE, OPERATION, sql!("migration_table")).await?;
     let found = version(&mut s).await?;
     if found > KNOWN {
         s.rollback().await?;
