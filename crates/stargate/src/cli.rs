@@ -39,7 +39,7 @@ else the working directory, else /etc/stargate/), the default.
 
 Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 not found, 4 conflict,
 5 bad input or input/output error, 9 not the leader, 10 timed out waiting,
-11 sync refused, 130 ended by a second signal.";
+11 sync refused, 130 interrupted.";
 
 /// Options of every command.
 #[derive(Debug, Args)]

@@ -28,7 +28,7 @@ pub(crate) enum Exit {
     TimedOut = 10,
     /// Both sides differ in a way that is not ours to settle.
     Refused = 11,
-    /// A second signal ended the process at once.
+    /// A signal ended it before its work was done.
     Killed = 130,
 }
 

@@ -5,30 +5,40 @@
 //! home of its own on SQLite: nobody wants the disk of the real one filled.
 //!
 //! What becomes of the jobs is read from the store and from a file that the jobs write; what was promised stands beside it.
+//! A drill that is interrupted ends its workers and its jobs; one that is killed takes its processes with it.
 
 mod disk;
 mod evidence;
+mod report;
 mod stage;
+mod worker;
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use serde::Serialize;
+use stargate_base::Tasks;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::interval;
-use crate::failure::{Failure, Result};
-use crate::output;
+use crate::failure::{Exit, Failure, Result};
 use crate::run::App;
-use evidence::WrongEnd;
-use stage::Stage;
+use crate::{output, signals};
+use report::Report;
+use stage::{QUEUE, Stage};
 
-/// A lost job is taken over no later than this after the lease ran out.
+/// A lost job is free for others no later than this after the lease ran out.
 const TAKEOVER_MAX: Duration = Duration::from_secs(2);
-/// How long after the lease a drill waits for that, to tell how late it was.
+/// How long after the lease a drill waits for that, to tell how late it was; and then for the jobs to run again.
 const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
-/// How long everything may take, beside three leases.
+/// How long everything may take, beside three leases and the jobs themselves.
 const DONE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a job takes.
+const JOB: Duration = Duration::from_secs(1);
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(600);
+/// What is told to somebody who waits for longer than that.
+const LEASE_SHORT: Duration = Duration::from_secs(3);
 
 /// `drill …`
 #[derive(Debug, Subcommand)]
@@ -49,11 +59,14 @@ macro_rules! trial_help {
     ($what:literal, $examples:literal) => {
         concat!(
             $what,
-            "\n\nPlace: the store that is configured, on a queue of the drill's own (drill:NUMBER) with two workers of \
-             its own on this machine. Other jobs and workers are not touched. What is unfinished at the end is \
-             cancelled; finished jobs stay in the history until a purge removes them.\n\n\
+            "\n\nTakes about the lease and 5 s; with the usual lease of 30 s, most of it is waiting. --lease 3s is faster.\n\n\
+             Place: the store that is configured, on the queue 'drill' with two workers of the drill's own on this \
+             machine. Other jobs and workers are not touched. One drill at a time: a second one on the same store is \
+             refused (4). What is unfinished at the end is cancelled, also when the drill is interrupted (130); \
+             finished jobs stay in the history until a purge removes them.\n\n\
              Checked: every accepted job is done; each has one end, told by the attempt that held the job and had \
-             finished its work; jobs of the lost worker are taken over within the lease and 2 s. Exits 1 if not.\n\n\
+             finished its work; jobs of the lost worker are free for others within the lease and 2 s. Exits 1 if \
+             not. When they run again is told, too.\n\n\
              Examples:\n",
             $examples
         )
@@ -63,60 +76,35 @@ macro_rules! trial_help {
 const KILL_WORKER: &str = trial_help!(
     "One of two workers is killed as soon as it runs jobs, as by a crash or by the system when memory is short. It \
      does not come back.",
-    "  stargate drill kill-worker\n  stargate drill kill-worker --lease 5s --jobs 40 --json"
+    "  stargate drill kill-worker --lease 3s\n  stargate drill kill-worker --lease 5s --jobs 40 --json"
 );
 
 const PARTITION: &str = trial_help!(
     "One of two workers is stopped as soon as it runs jobs. It stays silent, as a worker that is cut off from the \
      store; no network is touched. Meanwhile the programs of its jobs go on and finish. When another worker may have \
      the jobs, it is let go on, finds its lease taken, and reports what it believes to have done.",
-    "  stargate drill partition\n  stargate drill partition --store postgres://db/app --lease 5s --json"
+    "  stargate drill partition --lease 3s\n  stargate drill partition --store postgres://db/app --lease 5s --json"
 );
 
 const DISK_FULL: &str = "\
 Place: a home of the drill's own, with an SQLite store and one worker, on a disk of 8 MB in memory that vanishes with \
 it. Your installation and its store are not touched, and its settings are not looked at: to fill that disk would be the \
-accident itself.
+accident itself. Hence --store is refused. Takes about 10 s.
 
 Checked: the enqueue that does not fit is refused because the disk is full; when there is room again, every accepted \
-job is done. Exits 1 if not.
+job is done. Exits 1 if not, 130 if it is interrupted.
 
 Needs unshare(1) and mount(8), hence root or a machine that lets users have mounts of their own.";
 
 /// `drill kill-worker`, `drill partition`
 #[derive(Debug, Args)]
 pub(crate) struct Trial {
-    /// Jobs to run, of one second each
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    /// Jobs to run, of one second each; at least 4, two for each worker
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(4..=1000))]
     jobs: u32,
-    /// The lease of the drill's workers, at least 1s [default: worker.lease]
-    #[arg(long, value_name = "TIME", value_parser = interval::parse)]
+    /// The lease of the drill's workers, 1s to 10m [default: worker.lease]
+    #[arg(long, value_name = "TIME", value_parser = parse_lease)]
     lease: Option<Duration>,
-}
-
-/// What came of it.
-#[derive(Debug, Serialize)]
-struct Report {
-    drill: &'static str,
-    store: String,
-    queue: String,
-    lease_ms: u64,
-    /// Jobs that were acknowledged.
-    accepted: usize,
-    /// Jobs that the worker held when it was hit.
-    held: usize,
-    /// Acknowledged and not done in the end.
-    lost: usize,
-    /// Jobs that are done, but not by one end of an attempt that held them and finished its work.
-    wrong_ends: Vec<WrongEnd>,
-    /// Executions beyond one a job: handlers run at least once.
-    repeated: usize,
-    /// From the hit until the last of the held jobs was free for others, by the store's clock.
-    taken_over_ms: Option<u64>,
-    promised_ms: u64,
-    /// From the hit until everything was done, or until nobody waited for it any longer.
-    done_ms: u64,
-    kept: bool,
 }
 
 /// What is done to the worker.
@@ -127,42 +115,75 @@ enum Hit {
 }
 
 impl DrillCommand {
-    /// Runs the drill.
+    /// Runs the drill, and cleans up after it whether it comes to its end or is interrupted.
     pub(crate) async fn run(&self, app: &App) -> Result<()> {
-        match self {
-            Self::KillWorker(trial) => trial.run(app, Hit::Kill).await,
-            Self::Partition(trial) => trial.run(app, Hit::Stop).await,
-            Self::DiskFull(disk) => disk.run(app).await,
-        }
+        let tasks = Tasks::new();
+        let stop = signals::stop_token(&tasks)?;
+        let ended = match self {
+            Self::KillWorker(trial) => trial.run(app, Hit::Kill, &stop).await,
+            Self::Partition(trial) => trial.run(app, Hit::Stop, &stop).await,
+            Self::DiskFull(disk) => disk.run(app, &stop).await,
+        };
+        tasks.join().await;
+        ended
     }
 }
 
 impl Trial {
-    async fn run(&self, app: &App, hit: Hit) -> Result<()> {
-        let lease = self.lease.unwrap_or(app.settings.worker.lease).max(Duration::from_secs(1));
-        let mut stage = Stage::open(app, lease).await?;
+    async fn run(&self, app: &App, hit: Hit, stop: &CancellationToken) -> Result<()> {
+        let lease = self.lease(app)?;
+        let mut stage = unless_stopped(stop, Stage::open(app, lease)).await?;
         app.out.note(format!(
-            "{} on {}: lease {}, two workers of its own",
-            stage.queue,
+            "queue {QUEUE:?} in {}: lease {}, two workers of its own",
             app.settings.store,
             output::short(lease)
         ));
-        let played = self.play(app, &mut stage, hit, lease).await;
-        let closed = stage.close().await;
-        let report = played?;
-        closed?;
-        print(app, &report);
-        if report.kept {
-            return Ok(());
+        let played = self.play(app, &mut stage, hit, lease, stop).await;
+        if stop.is_cancelled() {
+            app.out.note("interrupted: the workers and their jobs are ended; a second signal ends at once");
         }
-        let message = format!("the promise was not kept: {}", broken(&report).join("; "));
-        Err(Failure::failed("DRILL_FAILED", message).help("'stargate doctor' looks for causes"))
+        let closed = stage.close().await;
+        let report = match played {
+            // Its message says that all is tidy.
+            Err(failure) if failure.exit == Exit::Killed => return closed.and(Err(failure)),
+            played => played?,
+        };
+        closed?;
+        report.print(app);
+        judge(&report.broken())
     }
 
-    async fn play(&self, app: &App, stage: &mut Stage, hit: Hit, lease: Duration) -> Result<Report> {
+    /// The lease of the workers. Beyond these bounds a drill tells nothing, or nobody waits for its end.
+    fn lease(&self, app: &App) -> Result<Duration> {
+        let lease = self.lease.unwrap_or(app.settings.worker.lease);
+        check_lease(lease).map_err(|problem| {
+            let message = format!("worker.lease is {}; {problem}", output::short(lease));
+            Failure::new(Exit::Usage, "USAGE", message).help("give the drill one of its own: --lease 3s")
+        })
+    }
+
+    async fn play(
+        &self,
+        app: &App,
+        stage: &mut Stage,
+        hit: Hit,
+        lease: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Report> {
+        unless_stopped(stop, stage.until_alone()).await?;
+        // Whatever signal comes: to cancel jobs one has to know them.
+        stage.enqueue(self.jobs).await?;
+        unless_stopped(stop, self.strike_and_watch(app, stage, hit, lease)).await
+    }
+
+    async fn strike_and_watch(
+        &self,
+        app: &App,
+        stage: &mut Stage,
+        hit: Hit,
+        lease: Duration,
+    ) -> Result<Report> {
         let store = stage.store.clone();
-        let ids = stage.enqueue(self.jobs).await?;
-        stage.until_victim_holds().await?;
         match hit {
             Hit::Kill => stage.kill_victim().await?,
             Hit::Stop => stage.stop_victim().await?,
@@ -170,33 +191,45 @@ impl Trial {
         let struck = store.now().await?;
         let held = stage.held_by_victim().await?;
         app.out.note(format!("{} with {} jobs in its hands", hit.as_done(), held.len()));
+        app.out.note(waiting_for(lease));
+        let tell = |at: Option<Timestamp>, what: &str| {
+            if let Some(at) = at {
+                app.out.note(format!("after {} ms: {what}", milliseconds_between(struck, at)));
+            }
+        };
+        let patience = lease + TAKEOVER_PATIENCE;
+        let free = stage.until_returned(&held, struck, patience, |job| job.free).await?;
+        tell(free, "its jobs are free for others");
         if hit == Hit::Stop {
             // Not before: a worker that comes back in time keeps its lease.
-            stage.until_taken_over(&held, lease + TAKEOVER_PATIENCE).await?;
             stage.wake_victim()?;
         }
-        let first_ends = stage.until_done(&ids, lease * 3 + DONE_PATIENCE).await?;
+        let running = stage.until_returned(&held, struck, TAKEOVER_PATIENCE, |job| job.running).await?;
+        tell(running, "they run again");
+        let first_ends = stage.until_done(lease * 3 + DONE_PATIENCE + JOB * self.jobs).await?;
         let done = store.now().await?;
         // Whatever a worker still has to say is said when it has ended.
         stage.end_workers().await;
         let effects = stage.effects()?;
-        let taken_over = stage.taken_over(&held).await?.into_iter().flatten().max();
+        let returns = stage.returns(&held, struck).await?;
+        let since_struck = |at| milliseconds_between(struck, at);
         let mut report = Report {
             drill: hit.as_command(),
             store: app.settings.store.to_string(),
-            queue: stage.queue.clone(),
+            queue: QUEUE,
             lease_ms: milliseconds(lease),
-            accepted: ids.len(),
+            accepted: stage.accepted(),
             held: held.len(),
-            lost: ids.len() - first_ends.len(),
-            wrong_ends: evidence::wrong_ends(&first_ends, &stage.ends(&ids).await?, &effects),
+            lost: stage.accepted() - first_ends.len(),
+            wrong_ends: evidence::wrong_ends(&first_ends, &stage.ends().await?, &effects),
             repeated: effects.repeated(),
-            taken_over_ms: taken_over.map(|at| milliseconds_between(struck, at)),
+            free_for_others_ms: evidence::latest(&returns, |job| job.free).map(since_struck),
             promised_ms: milliseconds(lease + TAKEOVER_MAX),
-            done_ms: milliseconds_between(struck, done),
+            running_again_ms: evidence::latest(&returns, |job| job.running).map(since_struck),
+            done_ms: since_struck(done),
             kept: false,
         };
-        report.kept = broken(&report).is_empty();
+        report.kept = report.broken().is_empty();
         Ok(report)
     }
 }
@@ -217,6 +250,45 @@ impl Hit {
     }
 }
 
+/// What the silence that follows is good for.
+fn waiting_for(lease: Duration) -> String {
+    let faster = if lease > LEASE_SHORT { "; '--lease 3s' is faster" } else { "" };
+    format!(
+        "waiting for the end of its lease of {}, when they are free for others{faster}",
+        output::short(lease)
+    )
+}
+
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    interval::parse(text).and_then(check_lease)
+}
+
+fn check_lease(lease: Duration) -> Result<Duration, String> {
+    match (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+        true => Ok(lease),
+        false => Err("the lease of a drill is 1s to 10m".to_owned()),
+    }
+}
+
+/// Does the work, unless a signal comes first.
+async fn unless_stopped<T>(stop: &CancellationToken, work: impl Future<Output = Result<T>>) -> Result<T> {
+    stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(interrupted()))
+}
+
+fn interrupted() -> Failure {
+    let message = "the drill was interrupted; its workers have ended, and nothing of it goes on";
+    Failure::new(Exit::Killed, "DRILL_FAILED", message)
+}
+
+/// The failure of a drill in which a promise was not kept.
+fn judge(broken: &[String]) -> Result<()> {
+    if broken.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the promise was not kept: {}", broken.join("; "));
+    Err(Failure::failed("DRILL_FAILED", message).help("'stargate doctor' looks for causes"))
+}
+
 fn milliseconds(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
@@ -225,46 +297,16 @@ fn milliseconds_between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or_default()
 }
 
-/// What was promised and not kept.
-fn broken(report: &Report) -> Vec<String> {
-    let mut broken = Vec::new();
-    if report.lost > 0 {
-        broken.push(format!("{} of {} accepted jobs are not done", report.lost, report.accepted));
-    }
-    if let Some(first) = report.wrong_ends.first() {
-        broken.push(format!("{} jobs ended wrongly ({first})", report.wrong_ends.len()));
-    }
-    match report.taken_over_ms {
-        Some(took) if took <= report.promised_ms => {}
-        Some(took) => broken
-            .push(format!("jobs were taken over after {took} ms, promised are {} ms", report.promised_ms)),
-        None if report.held > 0 => broken.push("the worker's jobs were not taken over".to_owned()),
-        None => broken.push("the worker was hit between two jobs and held none; try again".to_owned()),
-    }
-    broken
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn print(app: &App, report: &Report) {
-    if app.out.json {
-        app.out.json(report);
-        return;
+    #[test]
+    fn a_lease_that_tells_nothing_or_takes_for_ever_is_refused_with_the_range() {
+        for wrong in ["500ms", "0", "601s", "1h"] {
+            assert!(parse_lease(wrong).unwrap_err().contains("1s to 10m"), "{wrong}");
+        }
+        assert_eq!(parse_lease("1s"), Ok(LEASE_MIN));
+        assert_eq!(parse_lease("10m"), Ok(LEASE_MAX));
     }
-    let took = report.taken_over_ms.map_or_else(|| "never".to_owned(), |took| format!("after {took} ms"));
-    let wrong = report.wrong_ends.len();
-    let lines = [
-        ("accepted", report.accepted.to_string()),
-        ("lost", format!("{}   (promised: 0)", report.lost)),
-        ("ended wrongly", format!("{wrong}   (promised: 0; one end each, of an attempt that did the work)")),
-        ("held by the worker", report.held.to_string()),
-        ("taken over", format!("{took}   (promised: within {} ms)", report.promised_ms)),
-        ("executed again", format!("{}   (handlers run at least once)", report.repeated)),
-        (
-            "all done",
-            format!("{} {} ms", if report.lost == 0 { "after" } else { "not after" }, report.done_ms),
-        ),
-    ];
-    for (name, value) in lines {
-        app.out.line(format!("{name:22}{value}"));
-    }
-    app.out.line(output::bold(if report.kept { "the promise was kept" } else { "THE PROMISE WAS NOT KEPT" }));
 }

@@ -2,20 +2,24 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use stargate_queue::{JobId, NewJob, SharedStore, State};
+use stargate_queue::{Error, JobId, NewJob, SharedStore, State};
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
-use super::stage::{KIND, config, worker};
+use super::report::verdict;
+use super::stage::{KIND, config};
+use super::worker::{ENDING, Worker, start_watched};
 use crate::assemble::{self, Migrate};
-use crate::config::layer::Environment;
+use crate::config::layer::{Environment, Origin};
 use crate::config::{self, Flags, Settings};
-use crate::failure::{Failure, Result};
-use crate::output;
+use crate::failure::{Exit, Failure, Result};
 use crate::run::App;
 
 /// Room for the store and some hundred jobs of 20 kB.
@@ -36,31 +40,59 @@ pub(crate) struct DiskFull {
     on: Option<PathBuf>,
 }
 
-#[derive(Debug, Serialize)]
-struct Report {
-    drill: &'static str,
+/// What happened on the small disk, as the process there tells it to the one that the user started.
+#[derive(Debug, Serialize, Deserialize)]
+struct Outcome {
     accepted: usize,
     /// How the first enqueue was refused that did not fit; absent if all did.
     refused_as: Option<String>,
+    /// The code of that error.
+    refused_code: Option<String>,
     /// Accepted and not done in the end.
     lost: usize,
     /// From the room that was made until everything was done.
-    done_ms: u128,
+    done_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    drill: &'static str,
+    #[serde(flatten)]
+    outcome: Outcome,
     kept: bool,
 }
 
 impl DiskFull {
-    pub(super) async fn run(&self, app: &App) -> Result<()> {
-        match &self.on {
-            Some(place) => inside(app, place).await,
-            None => again_with_a_disk(app).await,
+    pub(super) async fn run(&self, app: &App, stop: &CancellationToken) -> Result<()> {
+        if let Some(place) = &self.on {
+            return inside(app, place, stop).await;
         }
+        refuse_store(&app.settings)?;
+        app.out.note(
+            "in a throw-away SQLite home on a disk of 8 MB of its own; your installation is not touched and its \
+             settings are not looked at",
+        );
+        let outcome = on_a_small_disk(app, stop).await?;
+        let broken = broken(outcome.accepted, outcome.lost, outcome.refused_as.as_deref());
+        print(app, &Report { drill: "disk-full", outcome, kept: broken.is_empty() });
+        super::judge(&broken)
     }
+}
+
+/// Somebody who names a store expects the drill to take place there. What the environment or a file says is not meant for
+/// this command.
+fn refuse_store(settings: &Settings) -> Result<()> {
+    let by_flag = |shown: &config::layer::Shown| matches!(shown.origin, Origin::Flag { .. });
+    if settings.shown.iter().any(|shown| shown.key == "store" && by_flag(shown)) {
+        let message = "this drill takes place in a throw-away SQLite store of its own, not in yours";
+        return Err(Failure::new(Exit::Usage, "USAGE", message).help("leave --store out"));
+    }
+    Ok(())
 }
 
 /// Starts this very command again where a disk is mounted that nobody else sees and that goes with it.
 #[expect(clippy::disallowed_methods, reason = "this very program, in a mount namespace of its own")]
-async fn again_with_a_disk(app: &App) -> Result<()> {
+async fn on_a_small_disk(app: &App, stop: &CancellationToken) -> Result<Outcome> {
     let folder = tempfile::Builder::new().prefix("stargate-drill-").tempdir();
     let folder = folder.map_err(|error| Failure::io("cannot make a folder", &error))?;
     let program = std::env::current_exe().map_err(|error| Failure::io("cannot find this program", &error))?;
@@ -71,40 +103,60 @@ async fn again_with_a_disk(app: &App) -> Result<()> {
     if app.out.json {
         command.arg("--json");
     }
-    let status = command.kill_on_drop(true).status().await;
-    match status.map_err(|error| Failure::io("cannot start unshare", &error))?.code() {
-        Some(0) => Ok(()),
-        code => {
-            let message = format!("the drill ended with {code:?}; see above");
-            Err(Failure::failed("DRILL_FAILED", message)
-                .help("if the small disk could not be mounted: run it as root"))
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut process = start_watched(command).map_err(|error| Failure::io("cannot start unshare", &error))?;
+    let mut told = String::new();
+    let listening = async {
+        if let Some(stdout) = &mut process.child.stdout {
+            stdout.read_to_string(&mut told).await?;
         }
-    }
+        process.wait().await
+    };
+    let Some(status) = stop.run_until_cancelled(listening).await else {
+        let _ = process.terminate(ENDING).await;
+        return Err(super::interrupted());
+    };
+    let status = status.map_err(|error| Failure::io("cannot hear the drill on the small disk", &error))?;
+    serde_json::from_str(&told).map_err(|_| {
+        let message = format!("nothing came of it on the small disk ({status}); see above");
+        Failure::failed("DRILL_FAILED", message)
+            .help("if the small disk could not be mounted: run it as root")
+    })
 }
 
-async fn inside(app: &App, place: &Path) -> Result<()> {
+/// The drill, on the small disk. If it is interrupted it tells nothing: whoever started it knows.
+async fn inside(app: &App, place: &Path, stop: &CancellationToken) -> Result<()> {
     let settings = settings_on(place)?;
     let store = assemble::open(&settings, Migrate::Yes).await?;
-    let mut child = worker(place, "worker.log", place, &settings.store, "default")?;
-    ready(&store).await?;
+    let mut worker = Worker::start(place, "worker.log", place, &settings.store, "default")?;
+    let played = stop.run_until_cancelled(play(app, place, &store)).await;
+    let _ = worker.kill().await;
+    if let Some(outcome) = played {
+        app.out.json(&outcome?);
+    }
+    Ok(())
+}
+
+async fn play(app: &App, place: &Path, store: &SharedStore) -> Result<Outcome> {
+    ready(store).await?;
     let ballast = place.join("ballast");
-    let (accepted, refused_as) = enqueue_until_refused(&store, &ballast).await?;
-    let then = refused_as.as_deref().unwrap_or("nothing was refused");
-    app.out.note(format!("{} jobs accepted; then: {then}", accepted.len()));
+    let (accepted, refused) = enqueue_until_refused(store, &ballast).await?;
+    app.out.note(format!(
+        "{} jobs were accepted, then the disk was full; it stays so for a while",
+        accepted.len()
+    ));
     tokio::time::sleep(FULL_FOR).await;
     std::fs::remove_file(ballast).map_err(cannot_write)?;
+    app.out.note("there is room again");
     let begin = Instant::now();
-    let lost = left(&store, &accepted).await?;
-    let done_ms = begin.elapsed().as_millis();
-    let _ = child.kill().await;
-    let broken = broken(accepted.len(), lost, refused_as.as_deref());
-    let kept = broken.is_empty();
-    print(app, &Report { drill: "disk-full", accepted: accepted.len(), refused_as, lost, done_ms, kept });
-    if kept {
-        return Ok(());
-    }
-    let message = format!("the promise was not kept: {}", broken.join("; "));
-    Err(Failure::failed("DRILL_FAILED", message))
+    let lost = left(store, &accepted).await?;
+    Ok(Outcome {
+        accepted: accepted.len(),
+        refused_as: refused.as_ref().map(ToString::to_string),
+        refused_code: refused.map(|error| error.code().to_owned()),
+        lost,
+        done_ms: super::milliseconds(begin.elapsed()),
+    })
 }
 
 /// The settings of the throw-away installation. Its file is named, and nothing is taken from the environment: the file of
@@ -122,13 +174,13 @@ fn cannot_write(error: std::io::Error) -> Failure {
 
 /// Enqueues, fills the disk on the way, and goes on until an enqueue is refused: what was accepted, and the refusal.
 /// What the worker finishes stays in the history, so the disk gets full whatever it does.
-async fn enqueue_until_refused(store: &SharedStore, ballast: &Path) -> Result<(Vec<JobId>, Option<String>)> {
+async fn enqueue_until_refused(store: &SharedStore, ballast: &Path) -> Result<(Vec<JobId>, Option<Error>)> {
     let mut accepted = Vec::new();
     while accepted.len() < JOBS_MAX {
         let job = NewJob::of(KIND, &json!({ "filling": "x".repeat(20_000) }))?;
         match store.enqueue(vec![job]).await {
             Ok(jobs) => accepted.extend(jobs.iter().map(|job| job.id)),
-            Err(error) => return Ok((accepted, Some(error.to_string()))),
+            Err(error) => return Ok((accepted, Some(error))),
         }
         if accepted.len() == JOBS_BEFORE_FULL {
             fill(ballast);
@@ -190,12 +242,13 @@ fn print(app: &App, report: &Report) {
         app.out.json(report);
         return;
     }
-    app.out.line(format!("{:22}{}", "accepted", report.accepted));
-    app.out.line(format!("{:22}{}", "then refused", report.refused_as.as_deref().unwrap_or("nothing")));
-    app.out.line(format!("{:22}{}   (promised: 0)", "lost", report.lost));
-    let after = if report.lost == 0 { "" } else { "not " };
-    app.out.line(format!("{:22}{after}{} ms after there was room again", "all done", report.done_ms));
-    app.out.line(output::bold(if report.kept { "the promise was kept" } else { "THE PROMISE WAS NOT KEPT" }));
+    let Outcome { accepted, refused_as, lost, done_ms, .. } = &report.outcome;
+    app.out.line(format!("{:22}{accepted}", "accepted"));
+    app.out.line(format!("{:22}{}", "then refused", refused_as.as_deref().unwrap_or("nothing")));
+    app.out.line(format!("{:22}{lost}   (promised: 0)", "lost"));
+    let after = if *lost == 0 { "" } else { "not " };
+    app.out.line(format!("{:22}{after}{done_ms} ms after there was room again", "all done"));
+    app.out.line(verdict(report.kept));
 }
 
 #[cfg(test)]

@@ -4,12 +4,15 @@
 //! an attempt was accepted, and the attempt that held the job according to the store. A store that takes an end from a
 //! worker whose lease is gone keeps the result of one attempt with the number of another, or changes an end that was
 //! already told.
+//!
+//! When jobs came back from a lost worker is read from their timelines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stargate_queue::event::{Event, PROCESSING, REQUEUED_STALE};
 use stargate_queue::{Job, JobId, State};
 
 const BEGIN: &str = "begin";
@@ -26,33 +29,71 @@ pub(super) fn script(effects: &str, work: &str) -> String {
 /// What handlers did, by their own account.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    begun: BTreeMap<JobId, usize>,
+    /// The attempts that have begun, one entry for each execution.
+    begun: BTreeMap<JobId, Vec<u16>>,
     finished: BTreeSet<(JobId, u16)>,
 }
 
 impl Effects {
-    /// Reads what handlers wrote by [`script`].
-    pub(super) fn read(text: &str) -> Self {
+    /// Reads what the handlers of these jobs wrote by [`script`].
+    pub(super) fn read(text: &str, jobs: &[JobId]) -> Self {
         let mut effects = Self::default();
-        for line in text.lines() {
-            match step(line) {
-                Some((BEGIN, job, _)) => *effects.begun.entry(job).or_default() += 1,
-                Some((END, job, attempt)) => drop(effects.finished.insert((job, attempt))),
+        let jobs: BTreeSet<JobId> = jobs.iter().copied().collect();
+        for (word, job, attempt) in text.lines().filter_map(step).filter(|(_, job, _)| jobs.contains(job)) {
+            match word {
+                BEGIN => effects.begun.entry(job).or_default().push(attempt),
+                END => drop(effects.finished.insert((job, attempt))),
                 _ => {}
             }
         }
         effects
     }
 
+    /// Whether this attempt has begun its work.
+    pub(super) fn has_begun(&self, job: JobId, attempt: u16) -> bool {
+        self.begun.get(&job).is_some_and(|attempts| attempts.contains(&attempt))
+    }
+
+    /// Whether this attempt has begun its work and not finished it.
+    pub(super) fn is_running(&self, job: JobId, attempt: u16) -> bool {
+        self.has_begun(job, attempt) && !self.finished.contains(&(job, attempt))
+    }
+
     /// Executions beyond one for each job.
     pub(super) fn repeated(&self) -> usize {
-        self.begun.values().map(|count| count.saturating_sub(1)).sum()
+        self.begun.values().map(|attempts| attempts.len().saturating_sub(1)).sum()
     }
 }
 
 fn step(line: &str) -> Option<(&str, JobId, u16)> {
     let mut words = line.split(' ');
     Some((words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// How a job came back from a worker that was hit, by the store's clock.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Return {
+    /// When the lease was over and others could have it.
+    pub(super) free: Option<Timestamp>,
+    /// When a worker began with it again.
+    pub(super) running: Option<Timestamp>,
+}
+
+impl Return {
+    /// Reads it off a timeline; what was before the hit is another story.
+    pub(super) fn of(timeline: &[Event], struck: Timestamp) -> Self {
+        let mut later =
+            timeline.iter().skip_while(|event| event.at < struck || event.event != REQUEUED_STALE);
+        let free = later.next().map(|event| event.at);
+        let running = later.find(|event| event.event == PROCESSING).map(|event| event.at);
+        Self { free, running }
+    }
+}
+
+/// When the last of them had come so far; nothing if one has not.
+pub(super) fn latest(returns: &[Return], so_far: impl Fn(&Return) -> Option<Timestamp>) -> Option<Timestamp> {
+    let all: Option<Vec<Timestamp>> = returns.iter().map(so_far).collect();
+    all?.into_iter().max()
 }
 
 /// How a job ended well, as the store tells it.
@@ -146,7 +187,7 @@ mod tests {
     /// What is wrong with a job that was ended like this, then like that, while its handlers wrote these lines.
     fn judged(first: End, last: Option<End>, lines: &str) -> Vec<String> {
         let ends = |end: Option<End>| end.map(|end| (JOB, end)).into_iter().collect::<Ends>();
-        let wrong = wrong_ends(&ends(Some(first)), &ends(last), &Effects::read(lines));
+        let wrong = wrong_ends(&ends(Some(first)), &ends(last), &Effects::read(lines, &[JOB]));
         wrong.iter().map(ToString::to_string).collect()
     }
 
@@ -154,7 +195,7 @@ mod tests {
     fn the_end_of_the_attempt_that_held_the_job_and_did_its_work_is_right_whatever_earlier_ones_did() {
         let lines = "begin 7 1\nbegin 7 2\nend 7 1\nend 7 2\n";
         assert_eq!(judged(end(2, Some(2)), Some(end(2, Some(2))), lines), [""; 0]);
-        assert_eq!(Effects::read(lines).repeated(), 1);
+        assert_eq!(Effects::read(lines, &[JOB]).repeated(), 1);
     }
 
     #[test]
@@ -179,5 +220,43 @@ mod tests {
         assert_eq!(found, ["job 7: ended twice: by attempt 2, then by attempt 3"]);
         let found = judged(end(2, Some(2)), None, lines);
         assert_eq!(found, ["job 7: was ended by attempt 2 and is not done any more"]);
+    }
+
+    #[test]
+    fn only_the_jobs_of_this_drill_count() {
+        let lines = "begin 7 1\nbegin 8 1\nbegin 8 2\nend 8 2\nbegin 9 1\n";
+        let effects = Effects::read(lines, &[JOB, JobId(9)]);
+        assert_eq!(effects.repeated(), 0, "those of another drill are not ours to judge");
+        assert!(
+            effects.is_running(JOB, 1) && !effects.is_running(JOB, 2) && !effects.is_running(JobId(8), 1)
+        );
+    }
+
+    fn timeline(events: &[(i64, &str)]) -> Vec<Event> {
+        let event = |(seq, (second, name)): (usize, &(i64, &str))| Event {
+            seq: u32::try_from(seq).unwrap() + 1,
+            at: at(*second),
+            event: (*name).to_owned(),
+            data: serde_json::value::RawValue::NULL.to_owned(),
+        };
+        events.iter().enumerate().map(event).collect()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_job_is_free_when_its_lease_is_over_and_runs_again_when_a_worker_has_begun() {
+        let lost = [(1, "created"), (2, PROCESSING), (13, REQUEUED_STALE)];
+        let free = Return::of(&timeline(&lost), at(10));
+        assert_eq!(free, Return { free: Some(at(13)), running: None });
+        let again = [&lost[..], &[(15, PROCESSING), (16, "done")]].concat();
+        let running = Return::of(&timeline(&again), at(10));
+        assert_eq!(running, Return { free: Some(at(13)), running: Some(at(15)) });
+        assert_eq!(Return::of(&timeline(&again), at(14)), Return::default(), "that was before the hit");
+        let both = [free, running];
+        assert_eq!(latest(&both, |job| job.free), Some(at(13)));
+        assert_eq!(latest(&both, |job| job.running), None, "one of them waits");
     }
 }

@@ -1,31 +1,35 @@
 //! Where a drill takes place: a queue, two workers that serve nothing else, and a folder for what their jobs did.
+//!
+//! The queue is the same for all drills, because queues stay in lists and metrics for ever. Hence one drill at a time on a
+//! store: whoever finds live workers of another one is refused, and of two that start at once the one whose worker
+//! registered first goes on. What a killed drill has left is ended by the next one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
-use stargate_queue::event::REQUEUED_STALE;
-use stargate_queue::store::JobFilter;
-use stargate_queue::{JobId, NewJob, SharedStore, State};
+use stargate_queue::bulk::BULK_MAX;
+use stargate_queue::store::{JobFilter, Outcome, Settlement, WorkerRow};
+use stargate_queue::{Job, JobId, NewJob, SharedStore, State, WorkerId};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
 
-use super::evidence::{self, Effects, End, Ends};
+use super::evidence::{self, Effects, End, Ends, Return};
+use super::worker::Worker;
 use crate::assemble::{self, Migrate};
 use crate::config::store_url::StoreUrl;
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::run::App;
 
+/// The queue of all drills.
+pub(super) const QUEUE: &str = "drill";
 /// The kind of a drill's jobs; only its own workers serve it.
 pub(super) const KIND: &str = "drill:step";
+/// Jobs that a worker runs at once.
+const SLOTS: usize = 2;
 /// How long workers may take to be there, and to take a job.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a worker may take to end when asked to.
-const ENDING: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More events than a job of a drill can have.
 const EVENTS_MAX: u32 = 1000;
@@ -37,14 +41,14 @@ const LOGS: [&str; 2] = ["worker-1.log", "worker-2.log"];
 /// A drill's surroundings. Its processes end with it.
 pub(super) struct Stage {
     pub(super) store: SharedStore,
-    pub(super) queue: String,
+    /// The jobs of this drill.
+    ids: Vec<JobId>,
     /// What SQLite's writers hold while they write; Postgres has none.
     writer_lock: Option<PathBuf>,
+    victim: Worker,
+    other: Worker,
+    /// Dropped last: the workers write into it.
     folder: TempDir,
-    victim: Child,
-    /// The process that is hit; kept because a killed child has no number any more.
-    victim_id: u32,
-    other: Child,
 }
 
 /// What the workers of a drill are told; their jobs take so many seconds.
@@ -52,7 +56,7 @@ pub(super) fn config(folder: &Path, lease: Duration, seconds: &str) -> String {
     let effects = folder.join(EFFECTS).display().to_string();
     let script = evidence::script(&effects, &format!("sleep {seconds}"));
     format!(
-        "[worker]\nlease = \"{}ms\"\nheartbeat = \"{}ms\"\npoll = \"200ms\"\nconcurrency = 2\nbuffer_max = 0\n\
+        "[worker]\nlease = \"{}ms\"\nheartbeat = \"{}ms\"\npoll = \"200ms\"\nconcurrency = {SLOTS}\nbuffer_max = 0\n\
          load_threshold = 1000\n[kinds.\"{KIND}\"]\nexec = [\"sh\", \"-c\", {}]\nmax_attempts = 100\nmax_crashes = 100\n\
          backoff = \"100ms\"\n",
         lease.as_millis(),
@@ -61,131 +65,117 @@ pub(super) fn config(folder: &Path, lease: Duration, seconds: &str) -> String {
     )
 }
 
-/// A worker of the drill's own, that runs in `folder` and writes its log there. The store's URL goes by the
-/// environment: it may hold a password.
-#[expect(clippy::disallowed_methods, reason = "this very program, as a worker that the drill may kill")]
-pub(super) fn worker(folder: &Path, log: &str, home: &Path, store: &StoreUrl, queue: &str) -> Result<Child> {
-    let program = std::env::current_exe().map_err(|error| Failure::io("cannot find this program", &error))?;
-    let log = File::create(folder.join(log));
-    let log = log.map_err(|error| Failure::io("cannot write a log", &error))?;
-    let url = match store {
-        StoreUrl::Sqlite(path) => {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            format!("sqlite:{}", path.display())
-        }
-        StoreUrl::Postgres(url) => url.reveal().to_owned(),
-    };
-    let mut command = Command::new(program);
-    command.args(["worker", "--queue", queue, "--listen", "127.0.0.1:0"]).current_dir(folder).env_clear();
-    for name in ["PATH", "HOME", "LANG", "TMPDIR"] {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    command.env("STARGATE_STORE", url).env("STARGATE_HOME", home).stdin(Stdio::null()).kill_on_drop(true);
-    let logs = log.try_clone().map_err(|error| Failure::io("cannot write a log", &error))?;
-    command.stdout(logs).stderr(log).spawn().map_err(|error| Failure::io("cannot start a worker", &error))
-}
-
 impl Stage {
+    /// Starts the workers, unless another drill is on.
     pub(super) async fn open(app: &App, lease: Duration) -> Result<Self> {
         let store = assemble::open(&app.settings, Migrate::No).await?;
+        clear_queue(&store).await?;
         let folder = tempfile::Builder::new().prefix("stargate-drill-").tempdir();
         let folder = folder.map_err(|error| Failure::io("cannot make a folder", &error))?;
         let write = std::fs::write(folder.path().join("stargate.toml"), config(folder.path(), lease, "1"));
         write.map_err(|error| Failure::io("cannot write a configuration", &error))?;
-        let queue = format!("drill:{:08x}", rand::random::<u32>());
         let home = folder.path().join("home");
-        let start = |log| worker(folder.path(), log, &home, &app.settings.store, &queue);
+        let start = |log| Worker::start(folder.path(), log, &home, &app.settings.store, QUEUE);
         let [victim, other] = [start(LOGS[0])?, start(LOGS[1])?];
         let writer_lock = writer_lock(&app.settings.store);
-        let stage = Self {
-            store,
-            queue,
-            writer_lock,
-            folder,
-            victim_id: victim.id().unwrap_or_default(),
-            victim,
-            other,
-        };
-        stage
-            .until("the drill's workers are not there", async || {
-                let workers = stage.store.workers().await?;
-                Ok((workers.iter().filter(|row| row.queues.contains(&stage.queue)).count() >= 2)
-                    .then_some(()))
-            })
-            .await?;
-        Ok(stage)
+        Ok(Self { store, ids: Vec::new(), writer_lock, victim, other, folder })
     }
 
-    pub(super) async fn enqueue(&self, count: u32) -> Result<Vec<JobId>> {
-        let mut jobs = Vec::new();
-        for number in 0..count {
-            let mut job = NewJob::of(KIND, &json!({ "number": number }))?;
-            job.queue = self.queue.clone();
-            jobs.push(job);
-        }
-        Ok(self.store.enqueue(jobs).await?.iter().map(|job| job.id).collect())
-    }
-
-    /// Waits until the worker that will be hit runs jobs.
-    pub(super) async fn until_victim_holds(&self) -> Result<()> {
-        self.until("the worker takes no job", async || {
-            Ok((!self.held_by_victim().await?.is_empty()).then_some(()))
+    /// Waits until both workers are there, and no others serve the queue: they would take the jobs.
+    pub(super) async fn until_alone(&self) -> Result<()> {
+        self.until("the drill's workers are not there, or those of another drill do not go", async || {
+            let (own, others): (Vec<_>, Vec<_>) =
+                workers(&self.store).await?.into_iter().partition(|row| self.owns(row));
+            let first = own.iter().map(|row| row.id).min();
+            let mut others = others.iter().filter(|row| row.alive).peekable();
+            let alone = others.peek().is_none();
+            match others.find(|row| first.is_some_and(|first| row.id < first)) {
+                Some(earlier) => Err(occupied(earlier)),
+                None => Ok((own.len() == LOGS.len() && alone).then_some(())),
+            }
         })
         .await
     }
 
+    pub(super) async fn enqueue(&mut self, count: u32) -> Result<()> {
+        let mut jobs = Vec::new();
+        for number in 0..count {
+            let mut job = NewJob::of(KIND, &json!({ "number": number }))?;
+            job.queue = QUEUE.to_owned();
+            jobs.push(job);
+        }
+        self.ids = self.store.enqueue(jobs).await?.iter().map(|job| job.id).collect();
+        Ok(())
+    }
+
+    /// How many jobs were acknowledged.
+    pub(super) fn accepted(&self) -> usize {
+        self.ids.len()
+    }
+
     /// The jobs of the worker that is hit.
     pub(super) async fn held_by_victim(&self) -> Result<Vec<JobId>> {
-        let filter = JobFilter {
-            queue: Some(self.queue.clone()),
-            states: vec![State::Processing],
-            limit: 1000,
-            ..JobFilter::default()
-        };
-        let process = format!(":{}:", self.victim_id);
-        let jobs = self.store.jobs(filter).await?;
-        let held = jobs.iter().filter(|job| job.worker.as_ref().is_some_and(|name| name.contains(&process)));
-        Ok(held.map(|job| job.id).collect())
+        Ok(self.held_jobs().await?.iter().map(|job| job.id).collect())
     }
 
+    async fn held_jobs(&self) -> Result<Vec<Job>> {
+        let mut held = unfinished(&self.store, &[State::Processing]).await?;
+        held.retain(|job| {
+            let by_victim = job.worker.as_ref().is_some_and(|name| self.victim.is_called(name));
+            by_victim && self.ids.contains(&job.id)
+        });
+        Ok(held)
+    }
+
+    /// Kills the worker in the middle of its jobs.
     pub(super) async fn kill_victim(&mut self) -> Result<()> {
-        self.victim.kill().await.map_err(|error| Failure::io("cannot kill the worker", &error))
+        self.freeze_victim(|| true).await?;
+        self.victim.kill().await
     }
 
-    /// Stops the worker, on SQLite between two writes: a process that is stopped in mid-write holds up everybody there,
-    /// and that is another failure than to be cut off.
+    /// Stops the worker in the middle of its jobs, on SQLite between two writes: a process that is stopped in mid-write
+    /// holds up everybody there, and that is another failure than to be cut off.
     pub(super) async fn stop_victim(&self) -> Result<()> {
-        self.until("the worker could not be stopped between two writes", async || {
-            self.signal_victim(Signal::STOP)?;
-            self.until("the worker does not stop", async || Ok(self.victim_stands_still()?.then_some(())))
+        self.freeze_victim(|| self.nobody_writes()).await
+    }
+
+    /// Stops the worker at a moment in which every job in its hands has begun. One that was taken and not begun would be
+    /// held but not executed twice; whether there is one is only certain when the worker stands still.
+    async fn freeze_victim(&self, is_good_moment: impl Fn() -> bool) -> Result<()> {
+        self.until("the worker could not be hit in the middle of its jobs", async || {
+            self.until_victim_is_busy().await?;
+            self.victim.stop()?;
+            self.until("the worker does not stop", async || Ok(self.victim.stands_still()?.then_some(())))
                 .await?;
-            if self.nobody_writes() {
+            if is_good_moment() && self.all_held_have_begun().await? {
                 return Ok(Some(()));
             }
-            self.wake_victim()?;
+            self.victim.wake()?;
             Ok(None)
         })
         .await
     }
 
+    /// Waits until the worker has its hands full, or all there is, and every program in them runs.
+    async fn until_victim_is_busy(&self) -> Result<()> {
+        self.until("the worker runs no job", async || {
+            let held = self.held_jobs().await?;
+            let effects = self.effects()?;
+            let all_run = held.iter().all(|job| effects.is_running(job.id, job.attempt_count));
+            let full = held.len() == SLOTS || unfinished(&self.store, &[State::Queued]).await?.is_empty();
+            Ok((!held.is_empty() && all_run && full).then_some(()))
+        })
+        .await
+    }
+
+    async fn all_held_have_begun(&self) -> Result<bool> {
+        let held = self.held_jobs().await?;
+        let effects = self.effects()?;
+        Ok(!held.is_empty() && held.iter().all(|job| effects.has_begun(job.id, job.attempt_count)))
+    }
+
     pub(super) fn wake_victim(&self) -> Result<()> {
-        self.signal_victim(Signal::CONT)
-    }
-
-    fn signal_victim(&self, signal: Signal) -> Result<()> {
-        let sent = pid(&self.victim).map_or(Err(rustix::io::Errno::SRCH), |pid| kill_process(pid, signal));
-        sent.map_err(|error| Failure::io("cannot signal the worker", &error.into()))
-    }
-
-    /// Whether all its threads have stopped; for a moment after the signal some go on.
-    fn victim_stands_still(&self) -> Result<bool> {
-        let only_look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let looked =
-            pid(&self.victim).map_or(Err(rustix::io::Errno::SRCH), |pid| waitid(WaitId::Pid(pid), only_look));
-        let status = looked.map_err(|error| Failure::io("cannot look at the worker", &error.into()))?;
-        Ok(status.is_some_and(|status| status.stopped()))
+        self.victim.wake()
     }
 
     fn nobody_writes(&self) -> bool {
@@ -193,34 +183,41 @@ impl Stage {
         File::open(path).is_ok_and(|file| file.try_lock().is_ok())
     }
 
-    /// Waits until all these were taken from the worker that held them, but no longer than that.
-    pub(super) async fn until_taken_over(&self, held: &[JobId], patience: Duration) -> Result<()> {
+    /// Waits until all these have come so far on their way back, but no longer than that.
+    pub(super) async fn until_returned(
+        &self,
+        held: &[JobId],
+        struck: Timestamp,
+        patience: Duration,
+        so_far: fn(&Return) -> Option<Timestamp>,
+    ) -> Result<Option<Timestamp>> {
         let begin = Instant::now();
-        while begin.elapsed() <= patience && self.taken_over(held).await?.contains(&None) {
+        loop {
+            let latest = evidence::latest(&self.returns(held, struck).await?, so_far);
+            if latest.is_some() || held.is_empty() || begin.elapsed() > patience {
+                return Ok(latest);
+            }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        Ok(())
     }
 
-    /// When each of these was last taken from a worker whose lease ran out.
-    pub(super) async fn taken_over(&self, held: &[JobId]) -> Result<Vec<Option<Timestamp>>> {
-        let mut taken = Vec::new();
+    /// How each of these came back from the worker that was hit.
+    pub(super) async fn returns(&self, held: &[JobId], struck: Timestamp) -> Result<Vec<Return>> {
+        let mut returns = Vec::new();
         for id in held {
-            let events = self.store.events(*id, 0, EVENTS_MAX).await?;
-            let stale = events.iter().filter(|event| event.event == REQUEUED_STALE);
-            taken.push(stale.map(|event| event.at).max());
+            returns.push(Return::of(&self.store.events(*id, 0, EVENTS_MAX).await?, struck));
         }
-        Ok(taken)
+        Ok(returns)
     }
 
     /// Waits until all are done, but no longer than that; how each ended, as first told.
-    pub(super) async fn until_done(&self, ids: &[JobId], patience: Duration) -> Result<Ends> {
+    pub(super) async fn until_done(&self, patience: Duration) -> Result<Ends> {
         let begin = Instant::now();
         let mut ends = Ends::new();
         loop {
-            let left: Vec<JobId> = ids.iter().filter(|id| !ends.contains_key(id)).copied().collect();
-            ends.append(&mut self.ends(&left).await?);
-            if ends.len() == ids.len() || begin.elapsed() > patience {
+            let left: Vec<JobId> = self.ids.iter().filter(|id| !ends.contains_key(id)).copied().collect();
+            ends.append(&mut self.ends_of(&left).await?);
+            if ends.len() == self.ids.len() || begin.elapsed() > patience {
                 return Ok(ends);
             }
             tokio::time::sleep(LOOK_EVERY * 5).await;
@@ -228,7 +225,11 @@ impl Stage {
     }
 
     /// How those ended that are done.
-    pub(super) async fn ends(&self, ids: &[JobId]) -> Result<Ends> {
+    pub(super) async fn ends(&self) -> Result<Ends> {
+        self.ends_of(&self.ids).await
+    }
+
+    async fn ends_of(&self, ids: &[JobId]) -> Result<Ends> {
         let mut ends = Ends::new();
         for id in ids {
             if let Some(end) = self.store.job(*id).await?.as_ref().and_then(End::of) {
@@ -238,37 +239,31 @@ impl Stage {
         Ok(ends)
     }
 
-    /// What the jobs themselves wrote.
+    /// What the jobs of this drill themselves wrote.
     pub(super) fn effects(&self) -> Result<Effects> {
-        let written = std::fs::read_to_string(self.folder.path().join(EFFECTS));
-        let written = written.map_err(|error| Failure::io("cannot read what the jobs did", &error))?;
-        Ok(Effects::read(&written))
-    }
-
-    /// Asks the workers to end, so that no silent one stays in the list. One of them may be dead already.
-    pub(super) async fn end_workers(&mut self) {
-        for child in [&mut self.victim, &mut self.other] {
-            if let Some(pid) = pid(child) {
-                let _ = kill_process(pid, Signal::TERM);
-                // One that is still stopped would not hear it.
-                let _ = kill_process(pid, Signal::CONT);
-            }
-            if tokio::time::timeout(ENDING, child.wait()).await.is_err() {
-                let _ = child.kill().await;
-            }
+        match std::fs::read_to_string(self.folder.path().join(EFFECTS)) {
+            Ok(written) => Ok(Effects::read(&written, &self.ids)),
+            // None has begun.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Effects::default()),
+            Err(error) => Err(Failure::io("cannot read what the jobs did", &error)),
         }
     }
 
-    /// Ends the workers and cancels what is left. The folder goes as well.
+    /// Asks the workers to end. One of them may be dead already.
+    pub(super) async fn end_workers(&mut self) {
+        tokio::join!(self.victim.end(), self.other.end());
+    }
+
+    /// Ends the workers and whatever is left of the drill in the store. The folder goes as well.
     pub(super) async fn close(mut self) -> Result<()> {
         self.end_workers().await;
-        let filter = JobFilter { queue: Some(self.queue.clone()), limit: 1000, ..JobFilter::default() };
-        for job in self.store.jobs(filter).await? {
-            if !job.state.is_finished() {
-                self.store.cancel(job.id).await?;
-            }
-        }
-        Ok(())
+        let rows = workers(&self.store).await?;
+        let own = rows.iter().filter(|row| self.owns(row)).map(|row| row.id).collect();
+        leave(&self.store, own, std::mem::take(&mut self.ids)).await
+    }
+
+    fn owns(&self, row: &WorkerRow) -> bool {
+        self.victim.is_called(&row.name) || self.other.is_called(&row.name)
     }
 
     async fn until<T>(&self, missing: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
@@ -287,8 +282,64 @@ impl Stage {
     }
 }
 
-fn pid(child: &Child) -> Option<Pid> {
-    child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+/// Makes sure that no other drill is on, and ends what a killed one has left.
+async fn clear_queue(store: &SharedStore) -> Result<()> {
+    // The jobs first: a drill enqueues when its workers have registered, so whose jobs are found here, and who still
+    // lives, has workers in the second list.
+    let left = unfinished(store, &[State::Queued, State::Processing]).await?;
+    let workers = workers(store).await?;
+    if let Some(alive) = workers.iter().find(|row| row.alive) {
+        return Err(occupied(alive));
+    }
+    let silent = workers.iter().map(|row| row.id).collect();
+    leave(store, silent, left.iter().map(|job| job.id).collect()).await
+}
+
+/// The workers of drills, this one's and others'.
+async fn workers(store: &SharedStore) -> Result<Vec<WorkerRow>> {
+    let mut rows = store.workers().await?;
+    // Somebody may have a queue of this name for other work.
+    rows.retain(|row| {
+        row.queues.iter().any(|queue| queue == QUEUE) && row.kinds.iter().any(|kind| kind == KIND)
+    });
+    Ok(rows)
+}
+
+/// The jobs of drills in these states.
+async fn unfinished(store: &SharedStore, states: &[State]) -> Result<Vec<Job>> {
+    let filter = JobFilter {
+        queue: Some(QUEUE.to_owned()),
+        kind: Some(KIND.to_owned()),
+        states: states.to_vec(),
+        limit: 1000,
+        ..JobFilter::default()
+    };
+    Ok(store.jobs(filter).await?)
+}
+
+fn occupied(by: &WorkerRow) -> Failure {
+    let message = format!("another drill is on: its worker {} serves the queue {QUEUE:?}", by.name);
+    Failure::new(Exit::Conflict, "CONFLICT", message).help(
+        "wait for its end; if it was killed, its workers count as alive until their lease is over: 'stargate workers'",
+    )
+}
+
+/// Ends what workers that run no more have left in the store. In their name: a killed one cannot say itself that its jobs
+/// are free, and its lease may go on for minutes in which nobody looks.
+async fn leave(store: &SharedStore, workers: Vec<WorkerId>, jobs: Vec<JobId>) -> Result<()> {
+    for worker in workers {
+        // Takes from it what it has lost already, and keeps the rest for the next statement.
+        store.beat(worker).await?;
+        let fences = store.owned(worker).await?;
+        let aborted = fences.into_iter().map(|fence| Settlement { fence, outcome: Outcome::Aborted });
+        store.settle(aborted.collect()).await?;
+        store.worker_remove(worker).await?;
+    }
+    for some in jobs.chunks(BULK_MAX) {
+        // Those that have ended stay as they are.
+        store.cancel_many(some.to_vec()).await?;
+    }
+    Ok(())
 }
 
 fn writer_lock(store: &StoreUrl) -> Option<PathBuf> {
