@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::chart::{self, Bar, thousands};
 use crate::compare::{Change, Since, Verdict};
+use crate::report::Goal;
 use crate::results::{Part, Results};
 
 const PAGE: &str = "docs/benchmarks.md";
@@ -120,7 +121,7 @@ fn table_of_targets(results: &Results) -> String {
             "| {part} | {}: {} | {} {} | {} | {} |",
             figure.group,
             figure.label(),
-            thousands(figure.value),
+            beside_goal(figure.value, figure.goal),
             figure.unit,
             figure.goal.text(),
             if is_reached { "yes" } else { "**missed**" }
@@ -135,6 +136,17 @@ fn table_of_targets(results: &Results) -> String {
         let _ = writeln!(table, "\n{}: {}.", part.name, part.remarks.join("; "));
     }
     table
+}
+
+/// A figure with digits enough to be told from its goal.
+fn beside_goal(value: f64, goal: Goal) -> String {
+    let text = thousands(value);
+    match goal.bound() {
+        Some(bound) if bound.to_bits() != value.to_bits() && thousands(bound) == text => {
+            format!("{value:.4}")
+        }
+        _ => text,
+    }
 }
 
 fn table_of_changes(since: Option<&Since>) -> String {
@@ -286,6 +298,13 @@ mod tests {
         ] {
             assert!(page.contains(expected), "{expected}\nis not in\n{page}");
         }
+    }
+
+    #[test]
+    fn a_figure_can_be_told_from_its_goal() {
+        assert_eq!(beside_goal(0.9687, Goal::AtLeast(0.97)), "0.9687");
+        assert_eq!(beside_goal(0.97, Goal::AtLeast(0.97)), "0.97");
+        assert_eq!(beside_goal(1.2345, Goal::AtLeast(0.97)), "1.23");
     }
 
     #[test]

@@ -142,6 +142,10 @@ fn figure(what: &str, value: f64, unit: &str, goal: Goal) -> Figure {
 }
 
 fn print(figure: &Figure) {
+    if !figure.value.is_finite() {
+        // JSON has no word for it, and what was not measured is no figure.
+        return remark(&format!("{}: not measured", figure.label()));
+    }
     let goal = figure.goal.text();
     let verdict = match figure.goal.is_reached_by(figure.value) {
         None => String::new(),

@@ -51,6 +51,8 @@ pub(crate) struct Answer {
     pub(crate) sent: i64,
     /// After the answer was there.
     pub(crate) answered: i64,
+    /// The same was asked before, without an answer: that may still be under way.
+    pub(crate) again: bool,
 }
 
 /// Now, in microseconds by the machine's clock, which nobody steps.

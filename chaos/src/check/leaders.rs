@@ -98,7 +98,7 @@ fn overlaps(terms: &[Term]) -> Vec<String> {
 fn stale(lines: &[Line], terms: &[Term], times: &HashMap<i64, i64>) -> Vec<String> {
     let mut found = Vec::new();
     for line in lines {
-        let Line::Job { id, answer: Some(Answer { node, sent, answered }), mark, .. } = line else {
+        let Line::Job { id, answer: Some(Answer { node, sent, answered, again }), mark, .. } = line else {
             continue;
         };
         let Some(at) = times.get(id) else { continue };
@@ -108,8 +108,9 @@ fn stale(lines: &[Line], terms: &[Term], times: &HashMap<i64, i64>) -> Vec<Strin
         }
         match terms.iter().rev().find(|term| term.meets(*at, *at)) {
             None => found.push(format!("job {id} ({mark}) was written in no term")),
-            // With a key, the node that answered may not be the one that wrote: an earlier try may have got through.
-            Some(writer) if writer.instance != *node && at >= sent => {
+            // With a key, the node that answered need not be the one that wrote: an earlier try may have got through, even later
+            // than this one.
+            Some(writer) if writer.instance != *node && at >= sent && !again => {
                 found.push(format!("job {id} ({mark}) was taken by {node} in a term of {}", writer.instance));
             }
             Some(_) => {}
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(overlaps(&good), [""; 0]);
         assert_eq!(overlaps(&[term(1, "a", 0, Some(6)), term(2, "b", 5, None)]).len(), 1);
         let line = |node: &str, sent, answered| {
-            let answer = Some(Answer { node: node.into(), sent, answered });
+            let answer = Some(Answer { node: node.into(), sent, answered, again: false });
             [Line::Job { mark: "m".into(), id: 1, via: "http".into(), answer }]
         };
         let found = |node: &str, sent, answered, at| {

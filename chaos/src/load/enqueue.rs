@@ -75,6 +75,7 @@ pub(super) async fn over_http(shift: Shift, prefix: &'static str, mut rng: StdRn
         }
         let wish = shift.wish(prefix, number, &mut rng);
         shift.asked(&wish)?;
+        let mut again = false;
         for attempt in 0..TRIES {
             let nodes = shift.site.crew().nodes();
             let at = (number as usize + attempt as usize) % nodes.len().max(1);
@@ -87,10 +88,14 @@ pub(super) async fn over_http(shift: Shift, prefix: &'static str, mut rng: StdRn
                 .bearer_auth(&shift.site.secrets.token)
                 .json(&body);
             let sent = now_micros()?;
-            if let Some(id) = accepted(request).await {
-                let answer = Answer { node: node.instance.clone(), sent, answered: now_micros()? };
-                shift.acknowledged(&wish, id, "http", Some(answer))?;
-                break;
+            match reply(request).await {
+                Reply::Accepted(id) => {
+                    let answer = Answer { node: node.instance.clone(), sent, answered: now_micros()?, again };
+                    shift.acknowledged(&wish, id, "http", Some(answer))?;
+                    break;
+                }
+                Reply::Refused => {}
+                Reply::Nothing => again = true,
             }
             shift.refused();
             tokio::time::sleep(Duration::from_millis(60)).await;
@@ -100,9 +105,26 @@ pub(super) async fn over_http(shift: Shift, prefix: &'static str, mut rng: StdRn
     Ok(())
 }
 
-async fn accepted(request: reqwest::RequestBuilder) -> Option<i64> {
-    let answer = request.send().await.ok()?.error_for_status().ok()?;
-    answer.json::<Value>().await.ok()?["id"].as_i64()
+/// What came of a request.
+enum Reply {
+    Accepted(i64),
+    /// A node has said that it does not take it.
+    Refused,
+    /// Nobody knows.
+    Nothing,
+}
+
+async fn reply(request: reqwest::RequestBuilder) -> Reply {
+    let Ok(answer) = request.send().await else { return Reply::Nothing };
+    let status = answer.status();
+    let Ok(body) = answer.json::<Value>().await else { return Reply::Nothing };
+    let not_leader = body["error"]["code"] == "NOT_LEADER";
+    match body["id"].as_i64().filter(|_| status.is_success()) {
+        Some(id) => Reply::Accepted(id),
+        // Any other trouble may have come after it was written.
+        None if status.is_client_error() || not_leader => Reply::Refused,
+        None => Reply::Nothing,
+    }
 }
 
 /// Once and without a key: a command that fails is not repeated, so there may be one job or none.
