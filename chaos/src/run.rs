@@ -94,6 +94,8 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
     let gone = ended.iter().filter(|ended| ended.had_begun);
     violations.extend(gone.map(|ended| Violation::new(7, format!("ended by itself: {}", ended.what))));
     if !violations.is_empty() {
+        // At once, too: whoever ends the run before its report would not hear of them.
+        violations.iter().for_each(|violation| println!("--- {:?}: VIOLATION {violation}", site.kind));
         keep(site)?;
     }
     let ended = ended.into_iter().map(|ended| ended.what).collect();
