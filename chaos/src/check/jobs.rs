@@ -223,8 +223,9 @@ fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
     }
 }
 
-/// A worker that comes back finds its own loss with its next beat, in one instant of the store.
-const OWN_BEAT_MICROS: i64 = 5_000;
+/// A worker that comes back finds its own loss with its next beat, in one instant of the store. It may beat twice at once, with its
+/// heartbeat and with a claim: the one that waits for the other finds nothing to lose any more, and is recorded as of its beginning.
+const OWN_BEAT_MICROS: i64 = 100_000;
 
 /// The lease is the silence of the worker: whoever was taken from was not seen to beat for so long, by the store's clock. A beat does
 /// not wait for the disk; one that the database lost in a crash is none.
