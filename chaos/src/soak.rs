@@ -3,7 +3,7 @@
 //! One node with its workers under a steady load. Sampled from outside: memory and open files of the process, connections and
 //! dead rows of the database, the size of the hot table and of the whole store, and the processor time that a job costs. A line is
 //! laid through each (least squares), and the first quarter is compared with the last. What is done is purged after a while, as on
-//! any installation, so that the history comes to an end of its growth, too.
+//! any installation, so that the history comes to an end of its growth, too; the looks begin when there is something to purge.
 //! `pinned` holds a transaction open for the whole run, as a forgotten session does: nothing that died since can be cleaned up then.
 
 use std::path::PathBuf;
@@ -84,14 +84,22 @@ pub async fn soak(options: &Soak) -> Result<bool> {
     let mut tasks = JoinSet::new();
     let address = stage.node.address().to_owned();
     tasks.spawn(feed(address, options.rate, Arc::clone(&stage.fed), Arc::clone(&stop)));
-    let (begin, every) = (Instant::now(), options.time / SAMPLES);
+    let every = options.time / SAMPLES;
     let mut samples = Vec::new();
     let retention = options.time / 12;
-    let mut purged = Instant::now();
+    // Before there is something to purge a job is cheaper than it will ever be again.
+    tokio::time::sleep(retention).await;
+    let begin = Instant::now();
+    let mut purged = begin;
     while begin.elapsed() < options.time {
         tokio::time::sleep(every).await;
         ensure!(stage.node.is_running(), "the node has ended:\n{}", stage.node.log());
-        samples.push(sample(&stage, begin).await?);
+        let look = sample(&stage, begin).await?;
+        println!(
+            "{:8.0} s {:12.0} done {:12.0} ms of processor time; {:.0?}",
+            look.seconds, look.done, look.processor_ms, look.levels
+        );
+        samples.push(look);
         if purged.elapsed() > retention / 4 {
             purged = Instant::now();
             purge(&stage, retention)?;

@@ -51,8 +51,9 @@ mod tls;
 mod token;
 mod vacuum;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -166,6 +167,8 @@ struct Inner {
     own: String,
     /// Whether ready jobs with limit keys were seen last.
     keyed: AtomicBool,
+    /// How far a purge has come that goes on, by the number of the state.
+    purged: Mutex<HashMap<i16, Timestamp>>,
     tasks: Tasks,
 }
 
@@ -227,6 +230,7 @@ impl Postgres {
             calls: calls.clone(),
             own: own.clone(),
             keyed: AtomicBool::new(false),
+            purged: Mutex::default(),
             tasks: tasks.clone(),
         };
         if options.migrate {

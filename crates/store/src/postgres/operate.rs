@@ -1,7 +1,9 @@
 //! Reading, and what operators do: pause, limits, purge.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use stargate_base::Epoch;
 use stargate_queue::event::{Event, Spine, timeline};
 use stargate_queue::limits::{Limit, LimitState, Rate};
@@ -301,14 +303,21 @@ pub(super) async fn purge(
         (State::Failed, request.failed_age),
     ] {
         let (number, age) = (state_number(state), age(span));
+        let since = inner.purged.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         let params = [
             (&now as _, Type::TIMESTAMPTZ),
             (&number as _, Type::INT2),
             (&age as _, Type::INT8),
             (&left as _, Type::INT4),
+            (&since as _, Type::TIMESTAMPTZ),
         ];
         let rows = leadership::write(&mut s, guard, OPERATION, sql!("purge_history"), &params).await?;
         let removed: i64 = rows.first().map_or(0, |row| row.get(0));
+        let last: Option<Timestamp> = rows.first().and_then(|row| row.get(1));
+        // Only while there is more: the next purge begins at the beginning, where something may have stayed.
+        if let Some(at) = last.filter(|_| removed == i64::from(left)) {
+            inner.purged.lock().unwrap_or_else(PoisonError::into_inner).insert(number, at);
+        }
         left -= i32::try_from(removed).unwrap_or(left);
         let removed = u64::try_from(removed).unwrap_or(0);
         if state == State::Failed { report.failed += removed } else { report.done += removed }

@@ -5,7 +5,7 @@ use stargate_base::clock::ManualClock;
 use stargate_queue::store::{PurgeReport, PurgeRequest};
 use tokio_postgres::Client;
 
-use super::pinned::{close, enqueue, number, run};
+use super::pinned::{self, close, enqueue, number, run};
 use super::*;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -63,5 +63,37 @@ async fn old_and_new_ends_are_found_without_reading_the_rest_where_room_was_used
     assert_eq!(ended.iter().map(|bucket| bucket.done).sum::<u64>(), 0, "the last ended fifteen seconds ago");
     assert!(rows <= 100, "{rows} rows were read to find nothing");
     drop(client);
+    database.remove().await;
+}
+
+/// What a purge has removed stays in the index while a transaction is held open, and each batch begins at the oldest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_in_batches_steps_over_what_it_has_removed_only_once() {
+    const ENDED: usize = 2000;
+    const BATCH: u32 = 50;
+    let database = database().await;
+    let client = database.client().await;
+    let clock = ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap());
+    let options = Options { clock: Clock::Manual(clock.clone()), ..Options::default() };
+    let store = Postgres::connect(database.url(), options).await.unwrap();
+    let worker = worker(&store).await;
+    for _ in 0..20 {
+        enqueue(&store, ENDED / 20).await;
+        run(&store, worker, ENDED / 20).await;
+        clock.advance(Duration::from_secs(1));
+        store.beat(worker).await.unwrap();
+    }
+    let pin = pinned::pin(&database).await;
+    let before = pinned::read(&client, "job_history_finished").await;
+    clock.advance(15 * DAY);
+    let request = PurgeRequest { batch: BATCH, ..PurgeRequest::default() };
+    while store.purge(request).await.unwrap() != PurgeReport::default() {}
+    close(&client, store).await;
+    let entries = pinned::read(&client, "job_history_finished").await - before;
+    let left = number(&client, "select count(*) from stargate.job_history").await;
+    assert_eq!(left, 0, "all of them are purged");
+    let most = i64::try_from(ENDED * 6).unwrap();
+    assert!(entries <= most, "{entries} entries of the index were read to purge {ENDED} jobs");
+    drop((pin, client));
     database.remove().await;
 }

@@ -11,7 +11,7 @@ use super::*;
 const BATCH: usize = 200;
 
 /// A session that has begun to read and does not end.
-async fn pin(database: &Database) -> Client {
+pub(super) async fn pin(database: &Database) -> Client {
     let client = database.client().await;
     let look = "begin isolation level repeatable read; select count(*) from stargate.job";
     client.batch_execute(look).await.unwrap();
@@ -38,7 +38,7 @@ pub(super) async fn number(client: &Client, query: &str) -> i64 {
 }
 
 /// Entries of an index that were read so far.
-async fn read(client: &Client, index: &str) -> i64 {
+pub(super) async fn read(client: &Client, index: &str) -> i64 {
     number(client, &format!("select idx_tup_read from pg_stat_user_indexes where indexrelname = '{index}'"))
         .await
 }
