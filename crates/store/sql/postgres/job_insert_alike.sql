@@ -1,6 +1,6 @@
 -- Only on Postgres: job_insert_ready for jobs that differ in nothing but their payloads: a single one, as programs enqueue that
--- do so as they go, or a batch of the same kind. With one array instead of four to take apart a single job takes four fifths of
--- the time.
+-- do so as they go, or a batch of the same kind. With one array instead of four to take apart it takes the server about a tenth
+-- less time.
 --
 -- A lane that does not exist has no default number of attempts, and the null is refused, as there.
 --
