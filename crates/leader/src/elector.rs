@@ -36,7 +36,7 @@ const HINT_JITTER_MS: std::ops::RangeInclusive<u64> = 0..=20;
 const LOOKS: u32 = 20;
 
 /// In a handover, work that was asked to end has so long; then it is dropped where it stands. A successor does not wait
-/// for a slow store: what the store makes of a dropped write, it orders with the next epoch.
+/// for a slow store: what is left of a dropped write, the store takes before it records the end of the term, or not at all.
 const POLITENESS: Duration = Duration::from_millis(500);
 
 /// Being deposed is remembered for so many times the longest pause: two nodes that depose each other wait longer and

@@ -70,8 +70,8 @@ pub enum Error {
         /// The limit.
         depth_max: u64,
     },
-    /// A leader wrote whose term is not the newest.
-    #[error("the term with epoch {epoch} is over, the newest epoch is {current}; ask the leader")]
+    /// A leader wrote whose term is not the newest, or has ended.
+    #[error("the term with epoch {epoch} is over, {}; ask the leader", successor(*epoch, *current))]
     Deposed {
         /// The epoch the write came with.
         epoch: Epoch,
@@ -107,6 +107,14 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// What has become of leadership since a term was over.
+fn successor(epoch: Epoch, newest: Epoch) -> String {
+    match epoch == newest {
+        true => "and no other has begun yet".to_owned(),
+        false => format!("the newest epoch is {newest}"),
+    }
 }
 
 impl Error {

@@ -53,8 +53,8 @@
 //! 23. A finished job is not purged while it has a link.
 //!
 //! Leadership
-//! 24. A write through `under(e)` takes effect only if `e` was the newest epoch when it committed; otherwise it changes
-//!     nothing and is answered `Deposed`. That goes for a higher `e` too: the store was set back, and does not know of
+//! 24. A write through `under(e)` takes effect only if `e` was the newest epoch when it committed, and no end of that term was
+//!     recorded; otherwise it changes nothing and is answered `Deposed`. That goes for a higher `e` too: the store was set back, and does not know of
 //!     that term any more. The comparison is part of the transaction that writes (INV-3).
 //! 25. Guarded like this are `enqueue`, `enqueue_once`, `retry`, `retry_edited`, `retry_many`, `cancel`, `cancel_many`,
 //!     `pause`, `resume`, `limit_set`, `limit_remove`, `schedule_put`, `schedule_remove`, `schedule_fire` and `purge`, when
@@ -116,7 +116,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     // Leadership
 
     /// The same store as a leader sees it: guarded writes are refused with `Error::Deposed` unless this is the newest
-    /// epoch. Everything else is as before.
+    /// epoch, and its term goes on. Everything else is as before.
     fn under(&self, epoch: Epoch) -> SharedStore;
 
     /// The epoch of the newest term, if there ever was one.
@@ -131,7 +131,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         expected: Option<Epoch>,
     ) -> Result<Epoch>;
 
-    /// Records the end of a term, once; a report about an older term or one that has ended changes nothing.
+    /// Records the end of a term, once, when nobody writes in it any more; a report about an older term or one that has ended
+    /// changes nothing.
     async fn term_end(&self, epoch: Epoch, reason: &str) -> Result<()>;
 
     /// The newest terms, newest first, at most `limit` and never more than [`TERMS_MAX`](crate::leadership::TERMS_MAX).

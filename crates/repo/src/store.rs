@@ -7,7 +7,7 @@
 //!     transaction: all or nothing, and when it has answered it survives any crash (INV-1).
 //!  2. An event is recorded once for each receive, ref and pair of ends. Recorded again it is answered with the same
 //!     number, and no second job is made. The answers are in the order of the refs.
-//!  3. A push that names an epoch is recorded only if that was the newest when it committed; otherwise nothing is changed
+//!  3. A push that names an epoch is recorded only if that was the newest when it committed, and its term went on; otherwise nothing is changed
 //!     and the answer is `Deposed` (INV-3, rule 24 of the queue).
 //!  4. The kinds of the jobs need not be known before: a hook may be the first to speak to a fresh store.
 //!  5. The head of a ref is the event that tells where it is: the one recorded last, unless that tells of the past

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of these tests, which clippy does not take for tests")]
 
+#[path = "postgres/beat.rs"]
+mod beat;
 #[path = "postgres/blackhole.rs"]
 mod blackhole;
 #[path = "postgres/copies.rs"]

@@ -401,7 +401,7 @@ macro_rules! queue_conformance {
                 racing_candidates_begin_one_term,
                 a_term_that_begins_ends_the_one_before_it_at_that_time,
                 a_term_ends_once,
-                a_term_that_has_ended_may_still_write_until_the_next_begins,
+                a_term_that_has_ended_writes_nothing_though_no_other_has_begun,
                 terms_do_not_overlap_though_the_clock_jumps_back,
                 terms_are_listed_newest_first_and_no_more_than_allowed,
                 a_term_without_a_name_or_an_end_without_a_reason_is_refused,

@@ -1,4 +1,4 @@
--- Begins a transaction of a leader, during which no term can begin: as stargate.leader_hold does within a statement, for those
+-- Begins a transaction of a leader, during which no term can begin or end: as stargate.leader_hold does within a statement, for those
 -- who ask for the epoch next. Not by that function, because a connection that is only being made, as each hook makes one, would
 -- first have to load its language.
 -- Only on Postgres: on SQLite the writer's transaction lets nobody else write.

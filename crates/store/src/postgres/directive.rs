@@ -109,8 +109,8 @@ impl Directives for Postgres {
     }
 }
 
-/// Begins a transaction with these statements. In a guarded one no term can begin until it ends; it is refused when the
-/// caller's is over.
+/// Begins a transaction with these statements. In a guarded one no term can begin or end until it ends; it is refused when
+/// the caller's is over.
 async fn begin(
     s: &mut Session<'_>,
     guard: Option<Epoch>,

@@ -12,7 +12,7 @@ use super::error::{again, transient};
 use super::{Inner, sql};
 use crate::terms::{TERMS_KEPT, column, number, overtaken};
 
-/// Begins a transaction. In a guarded one no term can begin until it ends; it is refused when the caller's is over.
+/// Begins a transaction. In a guarded one no term can begin or end until it ends; it is refused when the caller's is over.
 pub(super) async fn begin(s: &mut Session<'_>, guard: Option<Epoch>) -> Result<()> {
     let Some(epoch) = guard else { return s.begin().await };
     let mut tries = 0;
@@ -32,12 +32,13 @@ pub(super) async fn begin(s: &mut Session<'_>, guard: Option<Epoch>) -> Result<(
 async fn hold(s: &mut Session<'_>, epoch: Epoch) -> Result<()> {
     const OPERATION: &str = "write as leader";
     s.begin_guarded().await?;
-    let newest: i64 = s.value(OPERATION, sql!("leader_epoch_get"), &[]).await?;
-    if newest == column(Some(epoch)) {
+    let newest = s.rows(OPERATION, sql!("term_check"), &[]).await?;
+    let (current, goes_on) = newest.first().map_or((0, false), |row| (row.get::<_, i64>(0), row.get(1)));
+    // A lower one is no better: the store was set back, and the caller's term with it.
+    if current == column(Some(epoch)) && goes_on {
         return Ok(());
     }
-    // A lower one is no better: the store was set back, and the caller's term with it.
-    Err(Error::Deposed { epoch, current: Epoch::new(u64::try_from(newest).unwrap_or(0)) })
+    Err(Error::Deposed { epoch, current: Epoch::new(u64::try_from(current).unwrap_or(0)) })
 }
 
 /// Refuses the caller if its term is over now. Only for what would do no harm if it were over right afterwards.
@@ -109,7 +110,7 @@ pub(super) async fn term_begin(
     }
 }
 
-/// Records the end of a term, once.
+/// Records the end of a term, once, when nobody writes in it any more.
 pub(super) async fn term_end(inner: &Inner, epoch: Epoch, reason: &str) -> Result<()> {
     let (now, epoch) = (inner.clock.for_statement(), column(Some(epoch)));
     let params = [(&now as _, Type::TIMESTAMPTZ), (&epoch as _, Type::INT8), (&reason as _, Type::TEXT)];

@@ -55,6 +55,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "history_finished",
         sql: include_str!("../../migrations/postgres/0010_history_finished.sql"),
     },
+    Migration {
+        version: 11,
+        name: "term_end",
+        sql: include_str!("../../migrations/postgres/0011_term_end.sql"),
+    },
 ];
 
 /// How long a step may take: an index of all finished jobs takes seconds for each million.

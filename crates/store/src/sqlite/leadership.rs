@@ -10,13 +10,15 @@ use super::rows::instant;
 use super::session::{Session, sql};
 use crate::terms::{TERMS_KEPT, column, number, overtaken};
 
-/// Refuses a write of a term that is not the newest. A lower epoch is no better than a higher one: the store was set
+/// Refuses a write of a term that is not the newest, or that has ended. A lower epoch is no better than a higher one: the store was set
 /// back, and the caller's term with it. Nobody else writes while the caller's transaction does, so what is found here is
 /// true when it commits.
 pub(super) fn judge(conn: &Connection, guard: Option<Epoch>) -> Step<()> {
     let Some(epoch) = guard else { return Ok(()) };
-    let current = current(conn)?.unwrap_or(Epoch::new(0));
-    if current == epoch { Ok(()) } else { Err(Error::Deposed { epoch, current }.into()) }
+    let mut check = conn.prepare_cached(sql!("term_check"))?;
+    let (newest, goes_on) = check.query_row([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?)))?;
+    let current = number(newest).unwrap_or(Epoch::new(0));
+    if current == epoch && goes_on { Ok(()) } else { Err(Error::Deposed { epoch, current }.into()) }
 }
 
 /// The epoch of the newest term.

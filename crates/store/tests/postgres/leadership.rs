@@ -352,6 +352,39 @@ async fn a_term_that_ends_while_the_next_begins_does_not_overlap_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_term_is_recorded_when_those_who_write_in_it_have_committed() {
+    let database = database().await;
+    let (store, client, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    let epoch = begin(&store, None).await.unwrap();
+    let hold = "begin; select stargate.leader_hold(1); set local idle_in_transaction_session_timeout = 0";
+    client.batch_execute(hold).await.unwrap();
+    look.batch_execute("begin isolation level repeatable read; select from stargate.leader_term")
+        .await
+        .unwrap();
+    let other = database.client().await;
+    let written = async {
+        wait_for_lock(&other, "stargate.leader_epoch").await;
+        assert_eq!(store.terms(1).await.unwrap()[0].ended_at, None, "somebody writes in it");
+        let now = "select clock_timestamp()";
+        let at: jiff::Timestamp = client.query_one(now, &[]).await.unwrap().get(0);
+        client.batch_execute("commit").await.unwrap();
+        at
+    };
+    let (ended, at) = tokio::join!(store.term_end(epoch, "shutdown"), written);
+    ended.unwrap();
+    let ended_at = store.terms(1).await.unwrap()[0].ended_at.expect("an end");
+    assert!(ended_at >= at, "what was written at {at} is later than the end, {ended_at}");
+    let late = client.batch_execute("begin; select stargate.leader_hold(1)").await.expect_err("it is over");
+    assert_eq!(late.as_db_error().map(|error| error.message()), Some("epoch 1 is over: 1"));
+    // A transaction that sees the state from before.
+    let stale = look.batch_execute("select stargate.leader_hold(1)").await.expect_err("it is over");
+    assert_eq!(stale.code(), Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE), "{stale:?}");
+    drop(store);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn readers_that_wait_do_not_keep_a_node_from_leading() {
     let database = database().await;
     let (store, client, look) =

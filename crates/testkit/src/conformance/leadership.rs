@@ -114,10 +114,18 @@ pub async fn a_term_ends_once(f: &Fixture) {
     assert_eq!(f.store.epoch().await.unwrap(), Some(second));
 }
 
-pub async fn a_term_that_has_ended_may_still_write_until_the_next_begins(f: &Fixture) {
+pub async fn a_term_that_has_ended_writes_nothing_though_no_other_has_begun(f: &Fixture) {
     let first = begin(&f.store, "a").await;
-    f.store.term_end(first, "lost").await.unwrap();
     f.store.under(first).enqueue(vec![job()]).await.unwrap();
+    f.store.term_end(first, "lost").await.unwrap();
+    // Here, where the lane of the job is known, and elsewhere.
+    for old in [f.store.under(first), f.another().await.under(first)] {
+        is_deposed(old.enqueue(vec![job()]).await, first, first, "an enqueue");
+        is_deposed(old.pause(PauseTarget::Queue("default".into())).await, first, first, "a pause");
+    }
+    assert_eq!(f.store.pauses().await.unwrap(), []);
+    assert_eq!(f.store.depth(10).await.unwrap(), 1);
+    f.store.enqueue(vec![job()]).await.expect("nobody's term is needed without one");
     let second = begin(&f.store, "b").await;
     is_deposed(f.store.under(first).enqueue(vec![job()]).await, first, second, "an enqueue");
 }
