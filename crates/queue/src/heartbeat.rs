@@ -15,6 +15,7 @@ use stargate_base::clock::Moment;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
+use crate::job::JobId;
 use crate::local::{HeldJob, StopReason};
 use crate::pool::Engine;
 use crate::reporter::Chain;
@@ -22,7 +23,7 @@ use crate::store::Beat;
 
 /// Failed beats in a row after which the operator is told.
 const FAILURES_TOLERATED: u32 = 3;
-/// Calls for attention (cancellations) lead to a beat no more often than this.
+/// Calls for attention lead to a look for cancellations no more often than this.
 const CALL_GAP: Duration = Duration::from_millis(500);
 
 /// Starts the thread; it ends when `stop` is cancelled.
@@ -30,7 +31,7 @@ pub(crate) fn start(engine: Arc<Engine>, stop: CancellationToken) -> Option<Join
     let thread = std::thread::Builder::new().name("stargate-heartbeat".to_owned());
     let spawned =
         thread.spawn(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(Heart { engine, failures: 0 }.run(stop)),
+            Ok(runtime) => runtime.block_on(Heart { engine, failures: 0, looked: Instant::now() }.run(stop)),
             Err(error) => tracing::error!(%error, "cannot start the heartbeat runtime; leases will expire"),
         });
     spawned
@@ -41,6 +42,8 @@ pub(crate) fn start(engine: Arc<Engine>, stop: CancellationToken) -> Option<Join
 struct Heart {
     engine: Arc<Engine>,
     failures: u32,
+    /// When the store was last asked for cancellations.
+    looked: Instant,
 }
 
 impl Heart {
@@ -48,21 +51,26 @@ impl Heart {
         let mut wakes = self.engine.store.wakes();
         let interval = self.engine.config.heartbeat;
         let mut next = Instant::now() + interval;
+        let mut look = None;
         loop {
-            let due = tokio::time::sleep_until(next.into());
-            let can_listen = !self.engine.held.is_empty() && self.failures == 0;
+            let first = look.map_or(next, |look: Instant| look.min(next));
+            let can_listen = look.is_none() && !self.engine.held.is_empty() && self.failures == 0;
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = due => {}
-                // A call may be a cancellation of one of our jobs.
+                () = tokio::time::sleep_until(first.into()) => {}
+                // A call may be a cancellation of one of our jobs. Most are about new jobs: a beat for each would write a row
+                // twice a second for nothing.
                 changed = wakes.changed(), if can_listen => {
                     if changed.is_err() { return }
-                    let early = self.engine.last_beat.age();
-                    if early < CALL_GAP {
-                        next = next.min(Instant::now() + (CALL_GAP - early));
-                        continue;
-                    }
+                    look = Some((self.looked + CALL_GAP).max(Instant::now()));
+                    continue;
                 }
+            }
+            look = None;
+            self.looked = Instant::now();
+            if self.looked < next {
+                self.look_for_cancellations(self.patience(interval)).await;
+                continue;
             }
             self.beat_once(self.patience(interval)).await;
             // After a failure the next beat comes sooner: the lease is running.
@@ -93,6 +101,22 @@ impl Heart {
         self.fence_ourselves();
     }
 
+    /// What fails here the next beat tells.
+    async fn look_for_cancellations(&self, patience: Duration) {
+        let engine = &self.engine;
+        match tokio::time::timeout(patience, engine.store.cancellations(engine.worker())).await {
+            Ok(Ok(jobs)) => jobs.into_iter().for_each(|job| self.cancel(job)),
+            Ok(Err(error)) => {
+                tracing::debug!(error = %Chain(&error), "cancellations could not be looked for");
+            }
+            Err(_) => tracing::debug!("no answer to a look for cancellations"),
+        }
+    }
+
+    fn cancel(&self, job: JobId) {
+        self.engine.held.stop_job(job, StopReason::Cancelled);
+    }
+
     async fn good(&mut self, before: Moment, beat: Beat) {
         let engine = &self.engine;
         let silence = engine.last_beat.age();
@@ -111,8 +135,8 @@ impl Heart {
         }
         self.failures = 0;
         engine.degraded.store(false, Ordering::Relaxed);
-        for job in beat.cancels {
-            engine.held.stop_job(job, StopReason::Cancelled);
+        for job in &beat.cancels {
+            self.cancel(*job);
         }
         for recovered in &beat.recovered {
             engine.metrics.recovered_stale.increment(1);

@@ -30,7 +30,8 @@
 //! 13. `Done`, `Failed` and `Cancelled` end the job; `Retry` makes it due after its delay.
 //! 14. `Released` and `Aborted` give the attempt back and make the job claimable at once.
 //! 15. A beat keeps all leases of a worker alive that have not run out; it never revives one that has, but recovers
-//!     it as a claim does (rule 10). A worker that has been given up is told so.
+//!     it as a claim does (rule 10). A worker that has been given up is told so. `cancellations` tells the same jobs as a beat,
+//!     and changes nothing.
 //!
 //! A lease ends at the last beat of its worker plus the duration it was claimed with. Nobody can tell from outside
 //! whether a silent worker died, was suspended or could not reach the store: a store that is away for longer than a
@@ -165,6 +166,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// are to be cancelled.
     async fn beat(&self, worker: WorkerId) -> Result<Beat>;
 
+    /// Which jobs of the worker are to be cancelled. Writes nothing and keeps no lease alive, so it may be asked often.
+    async fn cancellations(&self, worker: WorkerId) -> Result<Vec<JobId>>;
+
     /// Whether this execution holds its job: the fence matches and the lease has not run out.
     async fn holds(&self, fence: Fence) -> Result<bool>;
 
@@ -242,13 +246,15 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// What is paused.
     async fn pauses(&self) -> Result<Vec<PauseTarget>>;
 
-    /// Jobs per queue and stage. Where counting takes long, an answer may be as old as [`COUNTS_AGE_MAX`].
+    /// Jobs per queue and stage. Where counting takes long, an answer may be as old as [`COUNTS_AGE_MAX`]; where it takes long
+    /// because the dead cannot be removed, as [`COUNTS_AGE_DEAD_MAX`].
     async fn queues(&self) -> Result<Vec<QueueCounts>>;
 
     /// Jobs that wait and could run (ready), counted no further than `up_to`.
     async fn depth(&self, up_to: u64) -> Result<u64>;
 
-    /// Age of the oldest job that could run now but does not.
+    /// Age of the oldest job that could run now but does not; where it takes long to find, as it was no longer than
+    /// [`COUNTS_AGE_DEAD_MAX`] ago.
     async fn oldest_ready(&self) -> Result<Option<Duration>>;
 
     /// The workers the store knows.
@@ -602,6 +608,10 @@ pub struct QueueCounts {
 
 /// How old the counts of `queues` may be in a store with very many jobs.
 pub const COUNTS_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// How old they may be while a transaction that is held open keeps the dead where they are: to step over all of them costs more
+/// from hour to hour.
+pub const COUNTS_AGE_DEAD_MAX: Duration = Duration::from_secs(120);
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -113,6 +113,10 @@ impl Store for Faulty {
         self.inner.beat(worker).await
     }
 
+    async fn cancellations(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        self.inner.cancellations(worker).await
+    }
+
     async fn holds(&self, fence: Fence) -> Result<bool> {
         self.inner.holds(fence).await
     }

@@ -244,6 +244,10 @@ impl Store for Remote {
         beside_only("run its jobs")
     }
 
+    async fn cancellations(&self, _: WorkerId) -> Result<Vec<JobId>> {
+        beside_only("run its jobs")
+    }
+
     async fn holds(&self, _: Fence) -> Result<bool> {
         beside_only("run its jobs")
     }

@@ -341,6 +341,10 @@ impl Store for Postgres {
         recover::beat(&self.inner, worker).await
     }
 
+    async fn cancellations(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        recover::cancellations(&self.inner, worker).await
+    }
+
     async fn holds(&self, fence: Fence) -> Result<bool> {
         recover::holds(&self.inner, fence).await
     }
@@ -452,7 +456,7 @@ impl Store for Postgres {
     }
 
     async fn oldest_ready(&self) -> Result<Option<Duration>> {
-        operate::oldest_ready(&self.inner).await
+        counts::oldest_ready(&self.inner).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRow>> {

@@ -259,6 +259,10 @@ impl Store for Sqlite {
         self.writer.write(Rank::Beat, "keep the leases alive", move |s| recover::beat(s, worker)).await
     }
 
+    async fn cancellations(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        self.readers.read("list cancellations", move |r| read::cancellations(r, worker)).await
+    }
+
     async fn holds(&self, fence: Fence) -> Result<bool> {
         self.readers.read("tell who holds the job", move |r| read::holds(r, fence)).await
     }

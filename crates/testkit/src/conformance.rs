@@ -204,6 +204,7 @@ macro_rules! queue_conformance {
                 a_late_beat_recovers_however_many_jobs_there_are,
                 a_late_beat_keeps_the_leases_that_have_not_run_out,
                 a_late_beat_ends_a_job_that_an_operator_wants_to_end,
+                cancellations_are_told_without_a_beat,
                 a_late_claim_saves_nothing_and_gives_full_leases,
                 racing_beats_of_one_worker_after_its_lease_recover_its_jobs_once,
                 an_execution_holds_its_job_until_its_lease_ends,

@@ -12,8 +12,8 @@ use stargate_queue::handler::{Failure as HandlerFailure, Registry};
 use stargate_queue::kind::{Detail, Profile};
 use stargate_queue::pool::{Pool, PoolConfig};
 use stargate_queue::pressure::PressureConfig;
-use stargate_queue::store::PauseTarget;
-use stargate_queue::{NewJob, SharedStore};
+use stargate_queue::store::{JobFilter, PauseTarget};
+use stargate_queue::{NewJob, SharedStore, State};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -231,12 +231,14 @@ fn job(sample: bool) -> Result<NewJob> {
 async fn drained(store: &SharedStore, probe: &Probe, jobs: u64, begun: Instant) -> Result<Duration> {
     loop {
         if probe.ran.load(Ordering::Relaxed) >= jobs {
-            let queues = store.queues().await?;
-            let open = queues
-                .iter()
-                .filter(|counts| counts.queue == KIND)
-                .map(|counts| counts.ready + counts.processing);
-            if open.sum::<u64>() == 0 {
+            // Counts may be of a while ago.
+            let open = JobFilter {
+                queue: Some(KIND.to_owned()),
+                states: vec![State::Queued, State::Processing],
+                limit: 1,
+                ..JobFilter::default()
+            };
+            if store.jobs(open).await?.is_empty() {
                 return Ok(begun.elapsed());
             }
         }

@@ -15,8 +15,8 @@ use tokio_postgres::types::Type;
 use super::connect::{Param, Session};
 use super::enqueue::finish;
 use super::error::again;
-use super::rows::{self, count, json, small, span, state_number};
-use super::{Inner, leadership, recover, sql};
+use super::rows::{self, count, json, small, state_number};
+use super::{Inner, counts, leadership, recover, sql};
 
 /// How often a job is looked for that others move from one state to another meanwhile.
 pub(super) const MOVING_ROUNDS: u32 = 5;
@@ -110,7 +110,9 @@ pub(super) async fn pause(inner: &Inner, guard: Option<Epoch>, target: &PauseTar
     let (scope, name) = columns(target);
     let params = [(&scope as _, Type::TEXT), (&name as _, Type::TEXT)];
     let mut s = inner.readers.session().await?;
-    leadership::write(&mut s, guard, "pause", sql!("pause_put"), &params).await.map(drop)
+    leadership::write(&mut s, guard, "pause", sql!("pause_put"), &params).await?;
+    counts::forget_oldest(inner);
+    Ok(())
 }
 
 /// Gives out jobs of a queue or kind again.
@@ -121,6 +123,7 @@ pub(super) async fn resume(inner: &Inner, guard: Option<Epoch>, target: &PauseTa
     let resumed =
         !leadership::write(&mut s, guard, "resume", sql!("pause_remove"), &params).await?.is_empty();
     if resumed {
+        counts::forget_oldest(inner);
         inner.notify(&mut s).await?;
         inner.wake();
     }
@@ -146,15 +149,6 @@ pub(super) async fn depth(inner: &Inner, up_to: u64) -> Result<u64> {
     let mut s = inner.readers.session().await?;
     let depth: i64 = s.value("count ready jobs", sql!("depth"), &params).await?;
     Ok(u64::try_from(depth).unwrap_or(0).min(up_to))
-}
-
-/// Age of the oldest job that could run now but does not.
-pub(super) async fn oldest_ready(inner: &Inner) -> Result<Option<Duration>> {
-    let now = inner.clock.for_statement();
-    let mut s = inner.readers.session().await?;
-    let rows =
-        s.rows("find the oldest ready job", sql!("lane_oldest_ready"), &[(&now, Type::TIMESTAMPTZ)]).await?;
-    Ok(rows.first().and_then(|row| row.get::<_, Option<jiff::Timestamp>>(0).map(|at| span(at, row.get(1)))))
 }
 
 /// Sets the limits of all keys that match a pattern.

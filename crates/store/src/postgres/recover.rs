@@ -259,6 +259,14 @@ async fn beat_row(inner: &Inner, s: &mut Session<'_>, worker: i32, silence: Sile
     Ok(beaten.then_some(Beat { known, cancels, recovered: Vec::new() }))
 }
 
+/// Jobs that a worker holds and is to end.
+pub(super) async fn cancellations(inner: &Inner, worker: WorkerId) -> Result<Vec<JobId>> {
+    let mut s = inner.beat.session().await?;
+    let rows =
+        s.rows("list cancellations", sql!("job_cancel_list"), &[(&number(worker), Type::INT4)]).await?;
+    Ok(rows.iter().filter(|row| row.get(1)).map(|row| JobId(row.get(0))).collect())
+}
+
 /// Whether an execution holds its job. Asked where outcomes are recorded: no reader or operator holds it up.
 pub(super) async fn holds(inner: &Inner, fence: Fence) -> Result<bool> {
     let (now, attempt) = (inner.clock.for_statement(), fence.attempt.cast_signed());

@@ -5,9 +5,9 @@
 //! transaction that is held open keeps the dead where they are, a vacuum only reads them all: then the next waits until
 //! there are half as many again, and claims step around them (floors.rs).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use stargate_queue::Result;
 
@@ -16,20 +16,43 @@ use super::{Inner, sql};
 
 /// Jobs claimed by this process between two vacuums.
 const CLAIMED_MAX: u64 = 100_000;
+/// The same if the last one was [`STEADY`] ago: a backlog that is never gone, at a moderate rate.
+const CLAIMED_STEADY_MAX: u64 = 20_000;
+const STEADY: Duration = Duration::from_secs(30);
 /// The same once the backlog is gone: so many dead entries cost a claim a few hundredths of a millisecond.
 const CLAIMED_AT_REST_MAX: u64 = 2000;
 /// How long one may take.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// When the next vacuum is due.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Vacuum {
     claimed: AtomicU64,
+    /// When the last one was begun, or the process.
+    last: Mutex<Instant>,
     /// Jobs to be claimed before the next, because the last one could not remove what is dead.
     in_vain: AtomicU64,
     running: AtomicBool,
     /// Whether this process knows how many dead it has found here.
     counted: AtomicBool,
+}
+
+impl Default for Vacuum {
+    fn default() -> Self {
+        Self {
+            claimed: AtomicU64::default(),
+            last: Mutex::new(Instant::now()),
+            in_vain: AtomicU64::default(),
+            running: AtomicBool::default(),
+            counted: AtomicBool::default(),
+        }
+    }
+}
+
+impl Vacuum {
+    fn last(&self) -> MutexGuard<'_, Instant> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Running(Arc<Inner>);
@@ -49,7 +72,8 @@ pub(super) fn count(inner: &Arc<Inner>, claimed: usize) {
         vacuum.running.store(true, Ordering::Relaxed);
         spawn(running, Work::Count);
     }
-    begin_after(inner, before + claimed as u64, CLAIMED_MAX);
+    let most = if vacuum.last().elapsed() < STEADY { CLAIMED_MAX } else { CLAIMED_STEADY_MAX };
+    begin_after(inner, before + claimed as u64, most);
 }
 
 /// The backlog is gone: a good moment, because the next single job should start without stepping over the dead.
@@ -63,6 +87,7 @@ fn begin_after(inner: &Arc<Inner>, claimed: u64, most: u64) {
         return;
     }
     inner.vacuum.claimed.store(0, Ordering::Relaxed);
+    *inner.vacuum.last() = Instant::now();
     spawn(Running(inner.clone()), Work::Vacuum);
 }
 

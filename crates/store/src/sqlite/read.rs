@@ -128,6 +128,13 @@ pub(super) fn holds(r: &Reader<'_>, fence: Fence) -> Step<bool> {
     Ok(look.query_row((fence.job.0, fence.attempt, fence.token.0, r.now), |row| row.get(0))?)
 }
 
+/// Jobs that a worker holds and is to end.
+pub(super) fn cancellations(r: &Reader<'_>, worker: WorkerId) -> Step<Vec<JobId>> {
+    let mut list = r.conn.prepare_cached(sql!("job_cancel_list"))?;
+    let rows = list.query_map([worker.0], |row| Ok(row.get::<_, bool>(1)?.then_some(JobId(row.get(0)?))))?;
+    Ok(rows.filter_map(Result::transpose).collect::<Result<_, _>>()?)
+}
+
 /// The executions a worker holds.
 pub(super) fn owned(r: &Reader<'_>, worker: WorkerId) -> Step<Vec<Fence>> {
     let mut list = r.conn.prepare_cached(sql!("job_owned"))?;

@@ -104,6 +104,24 @@ pub async fn a_late_beat_ends_a_job_that_an_operator_wants_to_end(f: &Fixture) {
     assert_eq!(f.timeline(id).await, "created processing cancel:requested cancelled");
 }
 
+pub async fn cancellations_are_told_without_a_beat(f: &Fixture) {
+    let id = f.enqueue(job()).await;
+    let (a, b) = (f.worker("a").await, f.worker("b").await);
+    let claimed = f.claim_one(a).await;
+    assert_eq!(f.store.cancellations(a).await.unwrap(), []);
+    let beat_at = f.job(id).await.lease_expires_at;
+    f.advance(Duration::from_secs(5));
+    assert_eq!(f.store.cancel(id).await.unwrap(), Cancelled::Requested);
+    assert_eq!(f.another().await.cancellations(a).await.unwrap(), [id]);
+    assert_eq!(f.store.cancellations(a).await.unwrap(), [id], "as often as it is asked");
+    assert_eq!(f.store.cancellations(b).await.unwrap(), [], "it is not the other worker's");
+    assert_eq!(f.job(id).await.lease_expires_at, beat_at, "a look keeps no lease alive");
+    assert_eq!(f.store.beat(a).await.unwrap().cancels, [id], "nor does it take anything from the beat");
+    f.accept(claimed.fence, Outcome::Cancelled).await;
+    assert_eq!(f.store.cancellations(a).await.unwrap(), [], "it has ended");
+    assert_eq!(f.store.cancellations(WorkerId(987_654)).await.unwrap(), [], "there is no such worker");
+}
+
 pub async fn a_late_claim_saves_nothing_and_gives_full_leases(f: &Fixture) {
     let first = f.enqueue(job()).await;
     let a = f.worker("a").await;
