@@ -11,6 +11,7 @@ mod disk;
 mod evidence;
 mod report;
 mod stage;
+mod wire;
 mod worker;
 
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::run::App;
 use crate::{output, signals};
 use report::Report;
-use stage::{QUEUE, Stage};
+use stage::{QUEUE, Silenced, Stage};
 
 /// A lost job is free for others no later than this after the lease ran out.
 const TAKEOVER_MAX: Duration = Duration::from_secs(2);
@@ -46,7 +47,7 @@ pub(crate) enum DrillCommand {
     /// Kill a worker in mid-job (SIGKILL): another one must take its jobs over in time, and none may be lost
     #[command(after_help = KILL_WORKER)]
     KillWorker(Trial),
-    /// Stop a worker in mid-job (SIGSTOP) until its lease is taken, then let it go on: what it says late must change nothing
+    /// Cut a worker off from the store in mid-job until its lease is taken, then let it come back: what it says late must change nothing
     #[command(after_help = PARTITION)]
     Partition(Trial),
     /// Fill the disk of a throw-away installation: enqueueing must be refused by name, and what was accepted must be done later
@@ -80,9 +81,11 @@ const KILL_WORKER: &str = trial_help!(
 );
 
 const PARTITION: &str = trial_help!(
-    "One of two workers is stopped as soon as it runs jobs. It stays silent, as a worker that is cut off from the \
-     store; no network is touched. Meanwhile the programs of its jobs go on and finish. When another worker may have \
-     the jobs, it is let go on, finds its lease taken, and reports what it believes to have done.",
+    "One of two workers is cut off from the store as soon as it runs jobs: it reaches Postgres through a relay of the \
+     drill, which holds back everything, both ways, and nobody is told. No other connection is touched. Where no network \
+     is in between (SQLite, a socket on this machine) or the URL names several servers, the worker is stopped instead \
+     (SIGSTOP), and the programs of its jobs go on. When another worker may have the jobs, it is let come back, finds \
+     its lease taken, and reports what it believes to have done.",
     "  stargate drill partition --lease 3s\n  stargate drill partition --store postgres://db/app --lease 5s --json"
 );
 
@@ -111,7 +114,7 @@ pub(crate) struct Trial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hit {
     Kill,
-    Stop,
+    CutOff,
 }
 
 impl DrillCommand {
@@ -121,7 +124,7 @@ impl DrillCommand {
         let stop = signals::stop_token(&tasks)?;
         let ended = match self {
             Self::KillWorker(trial) => trial.run(app, Hit::Kill, &stop).await,
-            Self::Partition(trial) => trial.run(app, Hit::Stop, &stop).await,
+            Self::Partition(trial) => trial.run(app, Hit::CutOff, &stop).await,
             Self::DiskFull(disk) => disk.run(app, &stop).await,
         };
         tasks.join().await;
@@ -132,7 +135,7 @@ impl DrillCommand {
 impl Trial {
     async fn run(&self, app: &App, hit: Hit, stop: &CancellationToken) -> Result<()> {
         let lease = self.lease(app)?;
-        let mut stage = unless_stopped(stop, Stage::open(app, lease)).await?;
+        let mut stage = unless_stopped(stop, Stage::open(app, lease, hit)).await?;
         app.out.note(format!(
             "queue {QUEUE:?} in {}: lease {}, two workers of its own",
             app.settings.store,
@@ -184,13 +187,19 @@ impl Trial {
         lease: Duration,
     ) -> Result<Report> {
         let store = stage.store.clone();
-        match hit {
-            Hit::Kill => stage.kill_victim().await?,
-            Hit::Stop => stage.stop_victim().await?,
-        }
+        let (what, told) = match hit {
+            Hit::Kill => {
+                stage.kill_victim().await?;
+                ("killed", "killed (SIGKILL)")
+            }
+            Hit::CutOff => match stage.cut_off_victim().await? {
+                Silenced::CutOff => ("cut_off", "cut off from the store"),
+                Silenced::Stopped => ("stopped", "stopped (SIGSTOP)"),
+            },
+        };
         let struck = store.now().await?;
         let held = stage.held_by_victim().await?;
-        app.out.note(format!("{} with {} jobs in its hands", hit.as_done(), held.len()));
+        app.out.note(format!("a worker was {told} with {} jobs in its hands", held.len()));
         app.out.note(waiting_for(lease));
         let tell = |at: Option<Timestamp>, what: &str| {
             if let Some(at) = at {
@@ -200,9 +209,9 @@ impl Trial {
         let patience = lease + TAKEOVER_PATIENCE;
         let free = stage.until_returned(&held, struck, patience, |job| job.free).await?;
         tell(free, "its jobs are free for others");
-        if hit == Hit::Stop {
+        if hit == Hit::CutOff {
             // Not before: a worker that comes back in time keeps its lease.
-            stage.wake_victim()?;
+            stage.reconnect_victim()?;
         }
         let running = stage.until_returned(&held, struck, TAKEOVER_PATIENCE, |job| job.running).await?;
         tell(running, "they run again");
@@ -215,6 +224,7 @@ impl Trial {
         let since_struck = |at| milliseconds_between(struck, at);
         let mut report = Report {
             drill: hit.as_command(),
+            hit: what,
             store: app.settings.store.to_string(),
             queue: QUEUE,
             lease_ms: milliseconds(lease),
@@ -238,14 +248,7 @@ impl Hit {
     fn as_command(self) -> &'static str {
         match self {
             Self::Kill => "kill-worker",
-            Self::Stop => "partition",
-        }
-    }
-
-    fn as_done(self) -> &'static str {
-        match self {
-            Self::Kill => "a worker was killed (SIGKILL)",
-            Self::Stop => "a worker was stopped (SIGSTOP)",
+            Self::CutOff => "partition",
         }
     }
 }

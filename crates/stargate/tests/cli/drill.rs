@@ -26,10 +26,11 @@ fn report(program: &Program, words: &[&str]) -> Value {
 }
 
 /// Runs the trial and looks at everything it promises.
-fn assert_kept(program: &Program, trial: &str) {
+fn assert_kept(program: &Program, trial: &str, hit: &str) {
     let report = report(program, &[&[trial], &SHORT[..]].concat());
-    let expected =
-        serde_json::json!({ "drill": trial, "accepted": 4, "lost": 0, "wrong_ends": [], "kept": true });
+    let expected = serde_json::json!({
+        "drill": trial, "hit": hit, "accepted": 4, "lost": 0, "wrong_ends": [], "kept": true,
+    });
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&report[name], value, "{name} of {report}");
     }
@@ -108,13 +109,13 @@ fn on_sqlite() -> Program {
     program
 }
 
-async fn assert_kept_on_postgres(trial: &str) {
+async fn assert_kept_on_postgres(trial: &str, hit: &str) {
     let database = Database::create(async |url: String| {
         Postgres::connect(&url, Options { migrate: true, ..Options::default() }).await.unwrap();
     })
     .await;
     let program = stargate().with("STARGATE_STORE", database.url());
-    assert_kept(&program, trial);
+    assert_kept(&program, trial, hit);
     drop(program);
     database.remove().await;
 }
@@ -122,23 +123,23 @@ async fn assert_kept_on_postgres(trial: &str) {
 #[test]
 fn a_drill_kills_a_worker_of_its_own_and_leaves_no_unfinished_job_and_no_folder() {
     let (program, folder) = with_folder();
-    assert_kept(&program, "kill-worker");
+    assert_kept(&program, "kill-worker", "killed");
     assert!(is_empty(&folder), "it cleans up");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drill_kills_a_worker_of_its_own_on_postgres() {
-    assert_kept_on_postgres("kill-worker").await;
+    assert_kept_on_postgres("kill-worker", "killed").await;
 }
 
 #[test]
 fn a_drill_cuts_a_worker_off_that_comes_back_and_changes_nothing() {
-    assert_kept(&on_sqlite(), "partition");
+    assert_kept(&on_sqlite(), "partition", "stopped");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drill_cuts_a_worker_off_that_comes_back_and_changes_nothing_on_postgres() {
-    assert_kept_on_postgres("partition").await;
+    assert_kept_on_postgres("partition", "cut_off").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,8 @@ use crate::run::App;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) drill: &'static str,
+    /// What was done to the worker: `killed`, `cut_off` or `stopped`.
+    pub(super) hit: &'static str,
     pub(super) store: String,
     pub(super) queue: &'static str,
     pub(super) lease_ms: u64,

@@ -15,7 +15,9 @@ use stargate_queue::store::{JobFilter, Outcome, Settlement, WorkerRow};
 use stargate_queue::{Job, JobId, NewJob, SharedStore, State, WorkerId};
 use tempfile::TempDir;
 
+use super::Hit;
 use super::evidence::{self, Effects, End, Ends, Return};
+use super::wire::Wire;
 use super::worker::Worker;
 use crate::assemble::{self, Migrate};
 use crate::config::store_url::StoreUrl;
@@ -38,6 +40,15 @@ const EFFECTS: &str = "effects.log";
 /// A log for each worker: in one file they would overwrite each other's lines.
 const LOGS: [&str; 2] = ["worker-1.log", "worker-2.log"];
 
+/// How a worker was kept from the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Silenced {
+    /// Nothing of what it sends arrives.
+    CutOff,
+    /// It stands still.
+    Stopped,
+}
+
 /// A drill's surroundings. Its processes end with it.
 pub(super) struct Stage {
     pub(super) store: SharedStore,
@@ -46,6 +57,8 @@ pub(super) struct Stage {
     /// What SQLite's writers hold while they write; Postgres has none.
     writer_lock: Option<PathBuf>,
     victim: Worker,
+    /// Between the victim and the store, where it is to be cut off and there is a network to do that in.
+    wire: Option<Wire>,
     other: Worker,
     /// Dropped last: the workers write into it.
     folder: TempDir,
@@ -67,7 +80,7 @@ pub(super) fn config(folder: &Path, lease: Duration, seconds: &str) -> String {
 
 impl Stage {
     /// Starts the workers, unless another drill is on.
-    pub(super) async fn open(app: &App, lease: Duration) -> Result<Self> {
+    pub(super) async fn open(app: &App, lease: Duration, hit: Hit) -> Result<Self> {
         let store = assemble::open(&app.settings, Migrate::No).await?;
         clear_queue(&store).await?;
         let folder = tempfile::Builder::new().prefix("stargate-drill-").tempdir();
@@ -75,10 +88,16 @@ impl Stage {
         let write = std::fs::write(folder.path().join("stargate.toml"), config(folder.path(), lease, "1"));
         write.map_err(|error| Failure::io("cannot write a configuration", &error))?;
         let home = folder.path().join("home");
-        let start = |log| Worker::start(folder.path(), log, &home, &app.settings.store, QUEUE);
-        let [victim, other] = [start(LOGS[0])?, start(LOGS[1])?];
-        let writer_lock = writer_lock(&app.settings.store);
-        Ok(Self { store, ids: Vec::new(), writer_lock, victim, other, folder })
+        let direct = &app.settings.store;
+        let (wire, detour) = match hit {
+            Hit::CutOff => Wire::lay(direct).await?.unzip(),
+            Hit::Kill => (None, None),
+        };
+        let start = |log, store| Worker::start(folder.path(), log, &home, store, QUEUE);
+        let victim = start(LOGS[0], detour.as_ref().unwrap_or(direct))?;
+        let other = start(LOGS[1], direct)?;
+        let writer_lock = writer_lock(direct);
+        Ok(Self { store, ids: Vec::new(), writer_lock, victim, wire, other, folder })
     }
 
     /// Waits until both workers are there, and no others serve the queue: they would take the jobs.
@@ -133,10 +152,14 @@ impl Stage {
         self.victim.kill().await
     }
 
-    /// Stops the worker in the middle of its jobs, on SQLite between two writes: a process that is stopped in mid-write
-    /// holds up everybody there, and that is another failure than to be cut off.
-    pub(super) async fn stop_victim(&self) -> Result<()> {
-        self.freeze_victim(|| self.nobody_writes()).await
+    /// Cuts the worker off from the store in the middle of its jobs. Where no network is in between it is stopped, on SQLite
+    /// between two writes: a process that is stopped in mid-write holds up everybody there, and that is another failure.
+    pub(super) async fn cut_off_victim(&self) -> Result<Silenced> {
+        self.freeze_victim(|| self.nobody_writes()).await?;
+        let Some(wire) = &self.wire else { return Ok(Silenced::Stopped) };
+        wire.cut();
+        self.victim.wake()?;
+        Ok(Silenced::CutOff)
     }
 
     /// Stops the worker at a moment in which every job in its hands has begun. One that was taken and not begun would be
@@ -174,8 +197,13 @@ impl Stage {
         Ok(!held.is_empty() && held.iter().all(|job| effects.has_begun(job.id, job.attempt_count)))
     }
 
-    pub(super) fn wake_victim(&self) -> Result<()> {
-        self.victim.wake()
+    /// Lets the worker speak again.
+    pub(super) fn reconnect_victim(&self) -> Result<()> {
+        match &self.wire {
+            Some(wire) => wire.mend(),
+            None => self.victim.wake()?,
+        }
+        Ok(())
     }
 
     fn nobody_writes(&self) -> bool {
@@ -249,8 +277,11 @@ impl Stage {
         }
     }
 
-    /// Asks the workers to end. One of them may be dead already.
+    /// Asks the workers to end. One of them may be dead already; none can while it does not reach the store.
     pub(super) async fn end_workers(&mut self) {
+        if let Some(wire) = &self.wire {
+            wire.mend();
+        }
         tokio::join!(self.victim.end(), self.other.end());
     }
 
