@@ -68,7 +68,7 @@ pub(crate) async fn judge(site: &Site, seen: Seen) -> Result<Verdict> {
     directive::judge(site, &reader, found, &mut verdict.figures).await?;
     secrets(site, &reader, found).await?;
     bounds(site, &seen, found);
-    panics(&site.crew().logs, found);
+    panics(&site.told(), found);
     found.extend(unseen(&seen, &verdict.figures, &lines));
     found.extend(seen.violations);
     Ok(verdict)
@@ -84,8 +84,9 @@ fn unseen(seen: &Seen, figures: &Figures, lines: &[Line]) -> Vec<Violation> {
         (2, "artifacts", figures.clips > 0 || !wanted_clips),
         (3, "leaders", !seen.sightings.is_empty()),
         (4, "moves of refs on the remote", figures.moves > 0),
-        (5, "cursors", seen.cursors > 0),
+        (5, "cursors in the middle of a pass", seen.pointers > 0),
         (6, "beats of workers", !seen.beats.is_empty()),
+        (6, "beats of workers that were taken from", figures.watched > 0 || figures.recovered == 0),
         (7, "memory and files of processes", seen.memory_max > 0 && seen.files_max > 0),
         (8, "answers of nodes", seen.answers > 0),
     ];
@@ -108,7 +109,7 @@ async fn secrets(site: &Site, reader: &Reader, found: &mut Vec<Violation>) -> Re
     let mut shown = site.secrets.found_in(&reader.dump().await?);
     shown.dedup();
     found.extend(shown.into_iter().map(|what| Violation::new(8, format!("{what} in the store"))));
-    for log in &site.crew().logs {
+    for log in &site.told() {
         let text = std::fs::read(log).unwrap_or_default();
         for what in site.secrets.found_in(&String::from_utf8_lossy(&text)) {
             found.push(Violation::new(8, format!("{what} in {}", log.display())));

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use stargate_testkit::process::{Program, Running};
 
+/// How long a process may take to end. It has a second for its handlers, and what it records may have to wait for a fault to pass.
+const ENDING: Duration = Duration::from_secs(20);
+
 /// What a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -27,6 +30,8 @@ struct Role {
     due: Instant,
     /// Whether a fault is why it ends.
     expected: bool,
+    /// When it was asked to end, or could hear that.
+    asked: Option<Instant>,
 }
 
 /// All of them.
@@ -36,6 +41,8 @@ pub(crate) struct Crew {
     paused: bool,
     /// What ended without a fault of its own.
     pub(crate) ended_by_itself: Vec<Ended>,
+    /// Who did not end when asked to, and had to be killed.
+    pub(crate) deaf: Vec<String>,
     /// Every log there is, also of processes that are gone.
     pub(crate) logs: Vec<PathBuf>,
 }
@@ -81,6 +88,7 @@ impl Crew {
             frozen: false,
             due: Instant::now(),
             expected: true,
+            asked: None,
         };
         let roles = vec![
             role(Part::Node, "a"),
@@ -88,7 +96,7 @@ impl Crew {
             role(Part::Worker, "w"),
             role(Part::Worker, "x"),
         ];
-        Self { roles, paused: false, ended_by_itself: Vec::new(), logs: Vec::new() }
+        Self { roles, paused: false, ended_by_itself: Vec::new(), deaf: Vec::new(), logs: Vec::new() }
     }
 
     /// Starts whoever is missing and due.
@@ -96,6 +104,10 @@ impl Crew {
         for role in &mut self.roles {
             if let Some(running) = &mut role.running {
                 if running.is_running() {
+                    if !role.frozen && role.asked.is_some_and(|asked| asked.elapsed() > ENDING) {
+                        self.deaf.push(format!("{}{}", role.name, role.generation));
+                        running.kill();
+                    }
                     continue;
                 }
                 if !role.expected {
@@ -109,6 +121,7 @@ impl Crew {
             if !self.paused && Instant::now() >= role.due {
                 role.generation += 1;
                 role.expected = false;
+                role.asked = None;
                 let instance = format!("{}{}", role.name, role.generation);
                 let arguments: &[&str] = if role.part == Part::Node { &["up"] } else { &["worker"] };
                 let running = program.start_with(arguments, &[("STARGATE_INSTANCE", &instance)]);
@@ -151,6 +164,7 @@ impl Crew {
         let Some(role) = self.one(part, pick) else { return false };
         role.expected = true;
         role.due = Instant::now() + down;
+        role.asked = role.asked.or_else(|| Some(Instant::now()));
         if let Some(running) = &role.running {
             running.signal(Signal::TERM);
         }
@@ -174,14 +188,14 @@ impl Crew {
             {
                 running.thaw();
                 role.frozen = false;
+                role.asked = role.asked.map(|_| Instant::now());
             }
         }
     }
 
-    /// Ends all with SIGTERM, those that do not hear it with SIGKILL; nobody is started any more. Who had to be killed.
-    pub(crate) async fn stop(&mut self, patience: Duration) -> Vec<String> {
+    /// Ends all with SIGTERM, those that do not hear it with SIGKILL; nobody is started any more.
+    pub(crate) async fn stop(&mut self) {
         self.paused = true;
-        let mut deaf = Vec::new();
         for role in &mut self.roles {
             if let Some(running) = &mut role.running
                 && running.is_running()
@@ -193,16 +207,15 @@ impl Crew {
         let begin = Instant::now();
         for role in &mut self.roles {
             let Some(running) = &mut role.running else { continue };
-            while running.is_running() && begin.elapsed() < patience {
+            while running.is_running() && begin.elapsed() < ENDING {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             if running.is_running() {
-                deaf.push(format!("{}{}", role.name, role.generation));
+                self.deaf.push(format!("{}{}", role.name, role.generation));
                 running.kill();
             }
             role.running = None;
         }
-        deaf
     }
 
     fn one(&mut self, part: Part, pick: u32) -> Option<&mut Role> {

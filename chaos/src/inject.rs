@@ -107,8 +107,8 @@ async fn hunt(site: &Site, fault: &Fault) -> bool {
         let found: Vec<u32> = processes()
             .filter(|(id, words)| match fault.name {
                 "handler:kill" => words.contains(&effects) && !words.contains("stargate-chaos"),
-                "hook:kill" | "hook:stop" => words.contains("hook") && works_in(*id, &repos),
-                _ => words.contains("git") && works_in(*id, &repos),
+                "hook:kill" | "hook:stop" => is_hook(words) && works_in(*id, &repos),
+                _ => words.contains("git") && !is_hook(words) && works_in(*id, &repos),
             })
             .map(|(id, _)| id)
             .collect();
@@ -127,6 +127,11 @@ async fn hunt(site: &Site, fault: &Fault) -> bool {
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     false
+}
+
+/// Whether this is the product as a hook of git. Others have the word in an argument, too: the folder of all hooks is one.
+fn is_hook(words: &str) -> bool {
+    ["hook pre-receive", "hook post-receive"].iter().any(|command| words.contains(command))
 }
 
 /// All processes with their arguments.
@@ -212,6 +217,25 @@ async fn postgres(site: &Site, servers: &Servers, fault: &Fault) -> Result<bool>
         _ => return Ok(hinder(proxy, fault).await),
     }
     Ok(true)
+}
+
+/// Whether a node answers with a time of day that is far from ours.
+async fn tells_another_time(site: &Site) -> bool {
+    const FAR: Duration = Duration::from_secs(1800);
+    let Ok(client) = reqwest::Client::builder().timeout(Duration::from_secs(2)).build() else { return false };
+    let nodes = site.crew().nodes();
+    for node in nodes {
+        let Ok(answer) = client.get(format!("http://{}/healthz", node.address)).send().await else {
+            continue;
+        };
+        let told = answer.headers().get("date").and_then(|date| date.to_str().ok());
+        let told = told.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+        let Ok(now) = now_micros() else { continue };
+        if told.is_some_and(|told| told.timestamp().as_microsecond().abs_diff(now) > FAR.as_micros() as u64) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Notes that a crash of the database, no sooner than `begin`, may have undone commits that did not wait for its disk: those of the
@@ -330,7 +354,9 @@ async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
             let Some(clock) = &site.clock else { return Ok(false) };
             clock.step(if fault.name == "clock:ahead" { "+3600" } else { "-3600" })?;
             tokio::time::sleep(fault.hold).await;
+            let stepped = tells_another_time(site).await;
             clock.step("+0")?;
+            return Ok(stepped);
         }
         "remote:away" => {
             // Without it there is no repository. The folder itself stays: a git that is at work in it would find

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinSet;
@@ -25,6 +26,8 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     /// Pushes that were not acknowledged.
     pub(crate) failed_pushes: AtomicU64,
+    /// Dead letters that were requeued.
+    pub(crate) requeued: AtomicU64,
 }
 
 /// Everything that goes on; ends when told.
@@ -114,19 +117,23 @@ async fn repair(shift: Shift) -> anyhow::Result<()> {
     while shift.goes_on() {
         operate(&shift, RECONCILE.iter().map(ToString::to_string)).await?;
         let letters = operate(&shift, LIST.iter().map(ToString::to_string)).await?;
-        let letters: Vec<serde_json::Value> = serde_json::from_slice(&letters).unwrap_or_default();
+        let letters: Vec<serde_json::Value> = match letters {
+            Some(told) => serde_json::from_slice(&told).context("not a list of dead letters")?,
+            None => Vec::new(),
+        };
         let ids = letters.iter().filter_map(|letter| letter["dead_letter_id"].as_str().map(str::to_owned));
         let requeue = REQUEUE.iter().map(ToString::to_string).chain(ids);
-        if !letters.is_empty() {
-            operate(&shift, requeue).await?;
+        if !letters.is_empty() && operate(&shift, requeue).await?.is_some() {
+            shift.counts.requeued.fetch_add(letters.len() as u64, Ordering::Relaxed);
         }
         operate(&shift, REPAIR.iter().map(ToString::to_string)).await?;
     }
     Ok(())
 }
 
-/// Gives a command and waits for a while; what it wrote. It may well come at a moment at which nothing can be done, but it is one.
-async fn operate(shift: &Shift, words: impl Iterator<Item = String>) -> anyhow::Result<Vec<u8>> {
+/// Gives a command and waits for a while; what it wrote, if it succeeded. It may well come at a moment at which nothing can be done,
+/// but it is one.
+async fn operate(shift: &Shift, words: impl Iterator<Item = String>) -> anyhow::Result<Option<Vec<u8>>> {
     const USAGE: i32 = 2;
     let (site, words) = (Arc::clone(&shift.site), words.collect::<Vec<String>>());
     let output = tokio::task::spawn_blocking(move || {
@@ -134,8 +141,9 @@ async fn operate(shift: &Shift, words: impl Iterator<Item = String>) -> anyhow::
         site.program.run(&words)
     })
     .await?;
+    shift.site.overhear(&output)?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.code() != Some(USAGE), "an operator's command is none: {said}");
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    Ok(output.stdout)
+    Ok(output.status.success().then_some(output.stdout))
 }

@@ -26,6 +26,7 @@ pub(crate) struct Looks {
     nodes: u64,
     leaders: usize,
     cursors: u64,
+    pointers: u64,
     answers: u64,
     memory_mib_max: u64,
     files_max: u64,
@@ -38,6 +39,7 @@ impl Looks {
             nodes: seen.looks,
             leaders: seen.sightings.len(),
             cursors: seen.cursors,
+            pointers: seen.pointers,
             answers: seen.answers,
             memory_mib_max: seen.memory_max >> 10,
             files_max: seen.files_max,
@@ -52,6 +54,8 @@ pub(crate) struct Part {
     pub(crate) struck: Vec<Struck>,
     pub(crate) figures: Figures,
     pub(crate) looks: Looks,
+    /// Dead letters of the mirror that were requeued, each as often as that was done.
+    pub(crate) requeued: u64,
     pub(crate) violations: Vec<Violation>,
     /// Who ended although nobody had asked for it.
     pub(crate) ended: Vec<String>,
@@ -219,7 +223,7 @@ impl Report {
 
 type Of = fn(&Part) -> String;
 
-const FIGURES: [(&str, Of); 19] = [
+const FIGURES: [(&str, Of); 22] = [
     ("acknowledged jobs", |p| p.figures.jobs.to_string()),
     ("acknowledged pushes", |p| p.figures.pushes.to_string()),
     ("lost", |p| p.figures.lost.to_string()),
@@ -227,13 +231,16 @@ const FIGURES: [(&str, Of); 19] = [
     ("there, but not acknowledged", |p| p.figures.unknown.to_string()),
     ("executions", |p| p.figures.executions.to_string()),
     ("taken over after a lease", |p| p.figures.recovered.to_string()),
+    ("of them from workers seen to beat", |p| p.figures.watched.to_string()),
     ("artifacts compared", |p| p.figures.clips.to_string()),
     ("moves of refs on the remote", |p| p.figures.moves.to_string()),
+    ("dead letters requeued", |p| p.requeued.to_string()),
     ("rows of the directive", |p| p.figures.rows.to_string()),
     ("runs of the directive", |p| p.figures.runs.to_string()),
     ("looks at nodes", |p| p.looks.nodes.to_string()),
     ("of them at a leader", |p| p.looks.leaders.to_string()),
     ("looks at the cursor", |p| p.looks.cursors.to_string()),
+    ("of them in the middle of a pass", |p| p.looks.pointers.to_string()),
     ("answers searched for secrets", |p| p.looks.answers.to_string()),
     ("memory of a process, MiB at most", |p| p.looks.memory_mib_max.to_string()),
     ("files of a process at most", |p| p.looks.files_max.to_string()),

@@ -19,8 +19,6 @@ use crate::watch::Watch;
 /// How long everything may take to be done once nothing is in the way. Backoffs, leases and the waits of breakers are in it.
 const HEALING: Duration = Duration::from_secs(150);
 const TELL_EVERY: Duration = Duration::from_secs(15);
-/// How long processes may take to end.
-const ENDING: Duration = Duration::from_secs(20);
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -105,6 +103,7 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
         struck,
         figures: verdict.figures,
         looks,
+        requeued: counts.requeued.load(Ordering::Relaxed),
         violations,
         ended,
         left_out,
@@ -264,10 +263,12 @@ async fn last_run(site: &Arc<Site>) -> Result<Option<Violation>> {
     }
 }
 
+/// Ends all; who did not when asked to, now or before.
 async fn stop_all(site: &Site) -> Vec<String> {
     // Taken out, because waiting with the lock held would keep everybody else from looking.
     let mut crew = std::mem::replace(&mut *site.crew(), crate::crew::Crew::new());
-    let deaf = crew.stop(ENDING).await;
+    crew.stop().await;
+    let deaf = std::mem::take(&mut crew.deaf);
     *site.crew() = crew;
     deaf
 }

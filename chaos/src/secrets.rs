@@ -14,6 +14,8 @@ pub(crate) struct Secrets {
     pub(crate) redis: String,
     /// What signs requests to S3.
     pub(crate) s3: String,
+    /// What the directive shows its source, on every site.
+    pub(crate) source: String,
     /// A token of the API, once it was made.
     pub(crate) token: String,
 }
@@ -23,7 +25,13 @@ impl Secrets {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x5ec2e7);
         let mut word = |name: &str| format!("canary{name}{:016x}", rng.random::<u64>());
-        Self { postgres: word("pg"), redis: word("redis"), s3: word("sthree"), token: String::new() }
+        Self {
+            postgres: word("pg"),
+            redis: word("redis"),
+            s3: word("sthree"),
+            source: word("source"),
+            token: String::new(),
+        }
     }
 
     /// Which of them occur in a text.
@@ -32,6 +40,7 @@ impl Secrets {
             ("the password of Postgres", &self.postgres),
             ("the password of Redis", &self.redis),
             ("the secret key of S3", &self.s3),
+            ("the token of the source", &self.source),
             ("the token of the API", &self.token),
         ];
         all.iter()

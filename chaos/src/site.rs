@@ -1,7 +1,7 @@
 //! One installation: its home on a small disk, its configuration, what it needs, and what stands outside.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ const DISK_MIB: u32 = 96;
 pub(crate) const NAMESPACE: &str = "STARGATE_CHAOS_NAMESPACE";
 /// The branches that are pushed to.
 pub(crate) const BRANCHES: [&str; 2] = ["left", "right"];
+/// Where that is kept which commands and pushes were told.
+const OVERHEARD: &str = "overheard.log";
 const READY_DEADLINE: Duration = Duration::from_secs(120);
 
 /// An installation.
@@ -146,6 +148,22 @@ impl Site {
         self.program.home().join(name)
     }
 
+    /// Keeps what a command or a push was told, to be searched for panics and secrets like the logs.
+    pub(crate) fn overhear(&self, told: &Output) -> Result<()> {
+        use std::io::Write as _;
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(self.outside(OVERHEARD));
+        let mut file = file.context("a file for what commands say")?;
+        let both = [&told.stdout[..], b"\n", &told.stderr[..], b"\n"].concat();
+        file.write_all(&both).context("cannot write what a command said")
+    }
+
+    /// All that our processes have told, in logs and to users.
+    pub(crate) fn told(&self) -> Vec<PathBuf> {
+        let mut told = self.crew().logs.clone();
+        told.push(self.outside(OVERHEARD));
+        told
+    }
+
     /// Reads the store by plain SQL, past the proxy.
     pub(crate) fn reader(&self) -> Reader {
         match &self.servers {
@@ -231,7 +249,10 @@ async fn configured(
     workflows: Option<&Workflows>,
     secrets: &Secrets,
 ) -> Program {
-    let mut program = program.with("STARGATE_HOME", home.display().to_string()).with("STARGATE_LOG", "json");
+    let mut program = program
+        .with("STARGATE_HOME", home.display().to_string())
+        .with("STARGATE_LOG", "json")
+        .with("SOURCE_TOKEN", secrets.source.clone());
     if let Some(servers) = servers {
         let redis = servers.redis_proxy.address();
         let secret = servers.s3.lock().await.secret().to_owned();
@@ -282,25 +303,25 @@ max_attempts = 1000
 concurrency = 1
 timeout = "30s"
 [kinds.step]
-exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; sleep 0.0$((STARGATE_JOB_ID % 9 + 1)); echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; echo '{\"result\": {\"attempt\": '$STARGATE_ATTEMPT'}}'"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up $$ >> OUTSIDE/effects.log; sleep 0.0$((STARGATE_JOB_ID % 9 + 1)); echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT $$ >> OUTSIDE/effects.log; echo '{\"result\": {\"attempt\": '$STARGATE_ATTEMPT', \"by\": '$$'}}'"]
 max_attempts = 1000
 max_crashes = 1000
 backoff = "20ms"
 backoff_max = "200ms"
 [kinds.long]
-exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; for n in 1 2 3 4; do sleep 0.3; echo '{\"progress\": '$((n * 20))'}'; done; echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT >> OUTSIDE/effects.log; echo '{\"result\": {\"attempt\": '$STARGATE_ATTEMPT'}}'"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up $$ >> OUTSIDE/effects.log; for n in 1 2 3 4; do sleep 0.3; echo '{\"progress\": '$((n * 20))'}'; done; echo e $STARGATE_JOB_ID $STARGATE_ATTEMPT $$ >> OUTSIDE/effects.log; echo '{\"result\": {\"attempt\": '$STARGATE_ATTEMPT', \"by\": '$$'}}'"]
 max_attempts = 1000
 max_crashes = 1000
 backoff = "20ms"
 backoff_max = "200ms"
 [kinds.fails]
-exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; exit 1"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up $$ >> OUTSIDE/effects.log; exit 1"]
 max_attempts = 3
 max_crashes = 1000
 backoff = "20ms"
 backoff_max = "100ms"
 [kinds.refused]
-exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up >> OUTSIDE/effects.log; exit 65"]
+exec = ["sh", "-c", "read -r up rest < /proc/uptime; echo b $STARGATE_JOB_ID $STARGATE_ATTEMPT $up $$ >> OUTSIDE/effects.log; exit 65"]
 max_attempts = 1000
 max_crashes = 1000
 backoff = "20ms"
@@ -320,6 +341,7 @@ url = "URL"
 records = "/items"
 page_size_param = "limit"
 pagination = { type = "cursor", param = "after", next = "/next" }
+headers = { authorization = "Bearer ${env:SOURCE_TOKEN}" }
 [item]
 key = ["/id"]
 map = { title = "/title", number = { from = "/id", type = "integer" }, edition = { from = "/version", type = "integer" } }

@@ -36,6 +36,8 @@ pub(crate) struct Seen {
     pub(crate) looks: u64,
     /// Looks at the cursor and the rows together.
     pub(crate) cursors: u64,
+    /// Of these, in the middle of a pass.
+    pub(crate) pointers: u64,
     /// Answers of nodes that were searched for secrets.
     pub(crate) answers: u64,
     /// When each worker was seen to have beaten, in microseconds by the store's clock.
@@ -143,11 +145,13 @@ async fn cursors(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>)
         let sent = Instant::now();
         let rows = tokio::time::timeout(Duration::from_secs(5), reader.rows(&query)).await;
         if let Ok(Ok(rows)) = rows {
+            let look = look(sent, &rows);
             let wrong = {
                 let changes = site.changes.lock().unwrap_or_else(PoisonError::into_inner);
-                look(sent, &rows).and_then(|look| passes.judge(&look, &changes))
+                look.as_ref().and_then(|look| passes.judge(look, &changes))
             };
             let mut seen = lock(&seen);
+            seen.pointers += u64::from(look.is_some_and(|look| look.pointer.is_some()));
             seen.cursors += u64::from(!rows.is_empty());
             seen.violations.extend(wrong.map(|what| Violation::new(5, what)));
         }

@@ -28,6 +28,8 @@ pub(crate) struct Figures {
     pub(crate) executions: usize,
     /// Jobs that were taken over from a worker that was silent.
     pub(crate) recovered: usize,
+    /// Of these, from a worker that had been seen to beat.
+    pub(crate) watched: usize,
     /// Artifacts that were compared.
     pub(crate) clips: usize,
     /// Acknowledged pushes.
@@ -50,8 +52,9 @@ struct Ended {
     started_seq: i64,
     mark: String,
     error: String,
-    /// Which attempt told the result.
-    told_by: Option<i64>,
+    /// Which execution told the result: its attempt, and the process that it was. An attempt that a shutdown gave back is
+    /// counted again, so two executions may be of one number.
+    told_by: Option<(i64, i64)>,
 }
 
 const HISTORY: &str = "select h.id, l.kind, h.state, h.attempt, µ(h.run_at), h.last_seq, h.started_seq, \
@@ -117,7 +120,9 @@ fn ended(row: &Row) -> Result<Ended> {
         started_seq: number(6)?,
         mark: mark_of(text(7)?),
         error: error["code"].as_str().unwrap_or_default().to_owned(),
-        told_by: serde_json::from_str::<Value>(text(9)?).ok().and_then(|result| result["attempt"].as_i64()),
+        told_by: serde_json::from_str::<Value>(text(9)?)
+            .ok()
+            .and_then(|result| Some((result["attempt"].as_i64()?, result["by"].as_i64()?))),
     })
 }
 
@@ -203,6 +208,9 @@ fn as_expected(found: &mut Vec<Violation>, job: &Ended) {
     }
 }
 
+/// How a timeline ends.
+const ENDS: [&str; 3] = ["done", "failed", "cancelled"];
+
 fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
     let mut rows: HashMap<i64, Vec<(i64, &str, i64)>> = HashMap::new();
     for row in events {
@@ -212,6 +220,11 @@ fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
     }
     for job in ended {
         let own = rows.get(&job.id).map(Vec::as_slice).unwrap_or_default();
+        // Nor is the one end that a job may have; nobody has these run again.
+        if let Some((seq, event, _)) = own.iter().find(|(_, event, _)| ENDS.contains(event)) {
+            let what = format!("job {} has {event} at {seq}, and went on to {}", job.id, job.last_seq);
+            verdict.violations.push(Violation::new(2, what));
+        }
         // The first, the last and the begin of the last attempt are no rows.
         let mut numbers: Vec<i64> = own.iter().map(|(seq, ..)| *seq).chain([1, job.last_seq]).collect();
         numbers.extend((job.started_seq > 0).then_some(job.started_seq));
@@ -223,9 +236,8 @@ fn timelines(verdict: &mut Verdict, ended: &[Ended], events: &[Row]) {
     }
 }
 
-/// A worker that comes back finds its own loss with its next beat, in one instant of the store. It may beat twice at once, with its
-/// heartbeat and with a claim: the one that waits for the other finds nothing to lose any more, and is recorded as of its beginning.
-const OWN_BEAT_MICROS: i64 = 100_000;
+/// A worker that comes back finds its own loss with its next beat, in one instant of the store.
+const OWN_BEAT_MICROS: i64 = 5_000;
 
 /// The lease is the silence of the worker: whoever was taken from was not seen to beat for so long, by the store's clock. A beat does
 /// not wait for the disk; one that the database lost in a crash is none.
@@ -243,6 +255,7 @@ fn early(
         let data: Value = serde_json::from_str(&column(row, 4)).unwrap_or_default();
         let at: i64 = column(row, 3).parse().unwrap_or(0);
         let beats = data["worker"].as_str().and_then(|worker| beats.get(worker));
+        verdict.figures.watched += usize::from(beats.is_some());
         let beat = beats.and_then(|beats| beats.range(at - lease + 1..at - OWN_BEAT_MICROS).find(is_kept));
         if let Some(beat) = beat {
             let what =
@@ -262,23 +275,29 @@ fn executed(verdict: &mut Verdict, ended: &[Ended], effects: &str, booted_at: i6
     let begun = begun(effects, booted_at);
     verdict.figures.executions = begun.len();
     let mut last: HashMap<i64, i64> = HashMap::new();
-    for (job, attempt, _) in &begun {
+    for Begun { job, attempt, .. } in &begun {
         let last = last.entry(*job).or_default();
         *last = (*last).max(*attempt);
     }
     let at: HashMap<(i64, i64), i64> =
-        begun.iter().map(|(job, attempt, at)| ((*job, *attempt), *at)).collect();
+        begun.iter().map(|begun| ((begun.job, begun.attempt), begun.at)).collect();
+    let by: HashSet<(i64, i64, i64)> =
+        begun.iter().map(|begun| (begun.job, begun.attempt, begun.by)).collect();
     let mut violated = |invariant, what| verdict.violations.push(Violation::new(invariant, what));
     for job in ended.iter().filter(|job| job.kind != "clip") {
         let Ended { id, attempt, .. } = job;
-        if job.state == 2 && !whole.contains(format!("e {id} {attempt}").as_str()) {
-            violated(2, format!("job {id} is done by attempt {attempt}, which has not ended its work"));
-        }
-        if job.state == 2 && job.told_by != Some(*attempt) {
-            violated(
-                2,
-                format!("job {id} is done by attempt {attempt} with the result of {:?}", job.told_by),
-            );
+        match job.told_by {
+            Some((told, process)) if told == *attempt => {
+                let ended = whole.contains(format!("e {id} {attempt} {process}").as_str());
+                if !ended || !by.contains(&(*id, *attempt, process)) {
+                    let what = format!("job {id} is done by attempt {attempt}, whose process {process}");
+                    violated(2, format!("{what} has not ended its work"));
+                }
+            }
+            told if job.state == 2 => {
+                violated(2, format!("job {id} is done by attempt {attempt} with the result of {told:?}"));
+            }
+            _ => {}
         }
         if let Some(later) = last.get(id).filter(|last| *last > attempt) {
             violated(2, format!("job {id} has ended with attempt {attempt}, and attempt {later} was begun"));
@@ -290,13 +309,22 @@ fn executed(verdict: &mut Verdict, ended: &[Ended], effects: &str, booted_at: i6
     }
 }
 
-/// Job, attempt and instant of every execution that began.
-fn begun(effects: &str, booted_at: i64) -> Vec<(i64, i64, i64)> {
+/// An execution that began: of which attempt, when, and as which process.
+struct Begun {
+    job: i64,
+    attempt: i64,
+    at: i64,
+    by: i64,
+}
+
+fn begun(effects: &str, booted_at: i64) -> Vec<Begun> {
     let read = |line: &str| {
-        let [job, attempt, up] = line.strip_prefix("b ")?.split(' ').collect::<Vec<_>>()[..] else {
+        let [job, attempt, up, by] = line.strip_prefix("b ")?.split(' ').collect::<Vec<_>>()[..] else {
             return None;
         };
-        Some((job.parse().ok()?, attempt.parse().ok()?, booted_at + seconds(up)?))
+        let number = |text: &str| text.parse::<i64>().ok();
+        let at = booted_at + seconds(up)?;
+        Some(Begun { job: number(job)?, attempt: number(attempt)?, at, by: number(by)? })
     };
     effects.lines().filter_map(read).collect()
 }
@@ -318,7 +346,7 @@ mod tests {
             started_seq: 2,
             mark,
             error,
-            told_by: Some(1),
+            told_by: Some((1, 7)),
         }
     }
 
@@ -339,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_is_well_is_let_pass_and_each_way_to_go_wrong_is_found() {
-        let effects = "b 1 1 2.01\ne 1 1\nb 2 1 2.01\ne 2 1\n";
+        let effects = "b 1 1 2.01 7\ne 1 1 7\nb 2 1 2.01 7\ne 2 1 7\n";
         let two = lines(&[(1, "h1"), (2, "h2")]);
         assert_eq!(found(&two, &[job(1, "h1"), job(2, "h2")], effects), [""; 0]);
         assert!(
@@ -353,9 +381,16 @@ mod tests {
         assert!(
             found(&two, &[job(1, "h1"), job(2, "x")], effects).iter().any(|f| f.contains("nobody asked"))
         );
-        assert!(found(&two, &[job(1, "h1"), job(2, "h2")], "e 1 1\n")[0].contains("has not ended its work"));
+        for unlike in ["b 1 1 2.01 7\nb 2 1 2.01 7\ne 2 1 7\n", "e 1 1 7\nb 2 1 2.01 7\ne 2 1 7\n"] {
+            let found = found(&two, &[job(1, "h1"), job(2, "h2")], unlike);
+            assert_eq!(found, ["INV-2: job 1 is done by attempt 1, whose process 7 has not ended its work"]);
+        }
         let torn = Ended { last_seq: 5, ..job(2, "h2") };
         assert!(found(&two, &[job(1, "h1"), torn], effects)[0].starts_with("INV-2: the timeline of job 2"));
+        let twice = ["1", "2", "done", "9", "{}"].map(|column| Some(column.to_owned())).to_vec();
+        let mut verdict = Verdict::default();
+        timelines(&mut verdict, &[Ended { started_seq: 0, ..job(1, "h1") }], &[twice]);
+        assert_eq!(verdict.violations[0].to_string(), "INV-2: job 1 has done at 2, and went on to 3");
     }
 
     #[test]
@@ -386,11 +421,15 @@ mod tests {
     #[test]
     fn executions_that_do_not_fit_the_end_of_their_job_are_found() {
         let one = lines(&[(1, "h1")]);
-        let early = found(&one, &[job(1, "h1")], "b 1 1 1.90\ne 1 1\n");
+        let early = found(&one, &[job(1, "h1")], "b 1 1 1.90 7\ne 1 1 7\n");
         assert_eq!(early, ["INV-6: job 1 began 100 ms before it was due"]);
-        let late = found(&one, &[Ended { told_by: Some(2), ..job(1, "h1") }], "b 1 1 2.01\ne 1 1\n");
-        assert_eq!(late, ["INV-2: job 1 is done by attempt 1 with the result of Some(2)"]);
-        let again = found(&one, &[job(1, "h1")], "b 1 1 2.01\ne 1 1\nb 1 2 2.50\n");
+        let effects = "b 1 1 2.01 7\ne 1 1 7\n";
+        let late = found(&one, &[Ended { told_by: Some((2, 7)), ..job(1, "h1") }], effects);
+        assert_eq!(late, ["INV-2: job 1 is done by attempt 1 with the result of Some((2, 7))"]);
+        // The attempt that a shutdown gave back was begun again, and what was recorded is the end of neither.
+        let other = found(&one, &[Ended { told_by: Some((1, 8)), ..job(1, "h1") }], effects);
+        assert_eq!(other, ["INV-2: job 1 is done by attempt 1, whose process 8 has not ended its work"]);
+        let again = found(&one, &[job(1, "h1")], "b 1 1 2.01 7\ne 1 1 7\nb 1 2 2.50 9\n");
         assert_eq!(again, ["INV-2: job 1 has ended with attempt 1, and attempt 2 was begun"]);
     }
 }

@@ -140,6 +140,7 @@ pub(super) async fn by_command(shift: Shift, mut rng: StdRng) -> Result<()> {
         let kind = wish.kind;
         let run = move || site.program.run(&["job", "enqueue", kind, &payload, "--delay", &delay]);
         let output = tokio::task::spawn_blocking(run).await?;
+        shift.site.overhear(&output)?;
         let id = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
         match id.filter(|_| output.status.success()) {
             Some(id) => shift.acknowledged(&wish, id, "cli", None)?,

@@ -34,6 +34,8 @@ pub(super) async fn run(shift: Shift, branch: &'static str) -> Result<()> {
             let url = format!("http://{}/git/r.git", node.address);
             let refspec = format!("HEAD:refs/heads/{branch}");
             let output = git(&shift.site, Some(clone.clone()), &["push", "-q", &url, &refspec]).await?;
+            // What hooks say comes to the pusher.
+            shift.site.overhear(&output)?;
             if output.status.success() {
                 shift.site.ledger.write(&Line::Push { branch: branch.to_owned(), oid: oid.clone() })?;
                 taken = true;
