@@ -9,6 +9,8 @@ use crate::results::{Part, Results};
 
 /// Less than this is noise on most machines.
 const NOTEWORTHY: f64 = 0.1;
+/// The same for a ratio of two figures of one run: the machine has no part in it.
+const NOTEWORTHY_RATIO: f64 = 0.05;
 
 /// What differs from the run before. It is stored with the run, because that takes the other one's place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +70,20 @@ fn changes(before: &Results, now: &Results) -> Vec<Change> {
         let verdict = verdict(was, figure)?;
         Some(Change { name, unit: figure.unit.clone(), before: was.value, after: figure.value, verdict })
     };
-    now.figures().filter_map(change).collect()
+    // Ratios first: they tell of us, where the rest tells of the machine as well.
+    let (ratios, rest): (Vec<_>, Vec<_>) =
+        now.figures().filter(|(_, figure)| is_ours(figure)).partition(|(_, figure)| is_ratio(figure));
+    ratios.into_iter().chain(rest).filter_map(change).collect()
+}
+
+/// Whether it is a ratio of two figures of the same run.
+fn is_ratio(figure: &Figure) -> bool {
+    figure.unit.is_empty() && figure.what.contains(" / ")
+}
+
+/// Whether it tells anything of us: what others do alone is the other half of a ratio.
+fn is_ours(figure: &Figure) -> bool {
+    is_ratio(figure) || !["peer ", "raw client"].iter().any(|other| figure.what.contains(other))
 }
 
 /// Nothing where the two differ by no more than noise, or where nobody said what better means. A goal that is reached
@@ -88,7 +103,8 @@ fn verdict(was: &Figure, is: &Figure) -> Option<Verdict> {
 fn is_noteworthy(was: &Figure, is: &Figure) -> bool {
     let measure = if was.value == 0.0 { is.goal.bound().unwrap_or(0.0) } else { was.value };
     let step = (is.value - was.value).abs();
-    step > 0.0 && step >= NOTEWORTHY * measure.abs()
+    let noteworthy = if is_ratio(is) { NOTEWORTHY_RATIO } else { NOTEWORTHY };
+    step > 0.0 && step >= noteworthy * measure.abs()
 }
 
 /// Whether more of it is better; nothing where nobody said.
@@ -147,6 +163,25 @@ mod tests {
         ]);
         let expected = [("drain", Verdict::Worse), ("start", Verdict::Better), ("ratio", Verdict::Worse)];
         assert_eq!(verdicts(&before, &after), expected.map(|(name, verdict)| (name.to_owned(), verdict)));
+    }
+
+    #[test]
+    fn ratios_are_told_first_and_sooner_and_what_others_do_is_not() {
+        let run = |drain, ratio, raw| {
+            results(&[
+                ("raw client: drain", raw, "jobs/s", Goal::None),
+                ("drain", drain, "jobs/s", Goal::None),
+                ("drain / raw drain", ratio, "", Goal::AtLeast(0.6)),
+                ("drain / fastest rival: peer x", ratio, "", Goal::AtLeast(0.6)),
+            ])
+        };
+        let told = verdicts(&run(70.0, 0.77, 100.0), &run(140.0, 0.72, 200.0));
+        let expected = [
+            ("drain / raw drain", Verdict::Worse),
+            ("drain / fastest rival: peer x", Verdict::Worse),
+            ("drain", Verdict::Better),
+        ];
+        assert_eq!(told, expected.map(|(name, verdict)| (name.to_owned(), verdict)));
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn table_of_changes(since: Option<&Since>) -> String {
     }
     let mut text = format!("Compared with {date}, commit {commit}.\n");
     if !changes.is_empty() {
-        text.push_str("\nMore than a tenth away, or on the other side of a goal:\n\n");
+        text.push_str("\nMore than a tenth away (ratios: a twentieth), or on the other side of a goal:\n\n");
         text.push_str("| | before | now | |\n| --- | ---: | ---: | --- |\n");
     }
     for Change { name, unit, before, after, verdict } in changes {
