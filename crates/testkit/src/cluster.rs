@@ -59,7 +59,8 @@ impl Cluster {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Stops the server as a machine that loses power would: no checkpoint, connections cut.
+    /// Stops the server at once: no checkpoint, connections cut. What it had written and not synced is still there, as it would not be
+    /// after a loss of power.
     pub fn crash(&self) {
         self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "-w", "stop"]);
     }

@@ -42,18 +42,7 @@ impl Purge {
             "failed_age_sec": request.failed_age.as_secs(),
             "actions_age_sec": request.actions_age.as_secs(),
         });
-        let work = async {
-            let mut total = PurgeReport::default();
-            loop {
-                let report = desk.jobs.purge(request).await?;
-                total.done += report.done;
-                total.failed += report.failed;
-                total.actions += report.actions;
-                if report == PurgeReport::default() {
-                    return Ok::<_, stargate_queue::Error>(total);
-                }
-            }
-        };
+        let work = whole(request, async || desk.jobs.purge(request).await);
         let total = desk.act("jobs.purge", "finished jobs", detail, work).await?;
         match app.out.json {
             true => app.out.json(&serde_json::json!({
@@ -67,5 +56,44 @@ impl Purge {
             )),
         }
         Ok(())
+    }
+}
+
+/// Purges batch by batch, until one was not full. Not until one is empty: meanwhile further jobs become old enough, and where many
+/// jobs end that would go on for ever.
+async fn whole(
+    request: PurgeRequest,
+    batch: impl AsyncFn() -> stargate_queue::Result<PurgeReport>,
+) -> stargate_queue::Result<PurgeReport> {
+    let mut total = PurgeReport::default();
+    loop {
+        let report = batch().await?;
+        total.done += report.done;
+        total.failed += report.failed;
+        total.actions += report.actions;
+        if report.is_short(request) {
+            return Ok(total);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_purge_ends_although_jobs_become_old_enough_all_the_time() {
+        let request = PurgeRequest { batch: 10, ..PurgeRequest::default() };
+        let left = Cell::new(25_u64);
+        let batch = async || {
+            let done = left.get().min(10);
+            left.set(left.get() - done + 1);
+            assert!(left.get() < 100, "it goes on and on");
+            Ok(PurgeReport { done, ..PurgeReport::default() })
+        };
+        assert_eq!(whole(request, batch).await.unwrap().done, 27);
+        assert_eq!(left.get(), 1, "what came meanwhile is left to the next one");
     }
 }
