@@ -69,7 +69,8 @@ impl Heart {
             look = None;
             self.looked = Instant::now();
             if self.looked < next {
-                self.look_for_cancellations(self.patience(interval)).await;
+                // A look that hangs does not hold up the beat.
+                self.look_for_cancellations(next - self.looked).await;
                 continue;
             }
             self.beat_once(self.patience(interval)).await;

@@ -31,6 +31,8 @@ const GONE: &str = "NOT_FOUND";
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long a delivery may take. A courier gives up earlier, so that the failure tells which server it was.
 pub const DELIVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a push is tried: the last time some 18 hours after the first.
+const PUSH_ATTEMPTS: u16 = 25;
 /// How often a hook is tried: the last time some five hours after the first.
 const DELIVER_ATTEMPTS: u16 = 12;
 /// Jobs of one repository that may be measuring when another is to wait.
@@ -76,10 +78,16 @@ pub fn deliver_job(delivery: DeliveryId) -> Result<NewJob> {
 
 /// The kinds as a store is told of them that has not heard of them from a worker.
 pub fn kinds() -> Result<Vec<KindSpec>> {
-    [(PUSH_PROCESS, Profile::default()), (SIZE_RECALC, size_profile()), (WEBHOOK_DELIVER, deliver_profile())]
+    [(PUSH_PROCESS, push_profile()), (SIZE_RECALC, size_profile()), (WEBHOOK_DELIVER, deliver_profile())]
         .iter()
         .map(|(kind, profile)| KindSpec::new(kind, profile))
         .collect()
+}
+
+/// Nobody else tells of a push. And it is one transaction of ours: a worker that dies over it dies of something else, so losing some is
+/// no reason to give up.
+fn push_profile() -> Profile {
+    Profile { max_attempts: PUSH_ATTEMPTS, max_crashes: PUSH_ATTEMPTS, ..Profile::default() }
 }
 
 fn size_profile() -> Profile {
@@ -88,7 +96,8 @@ fn size_profile() -> Profile {
 }
 
 fn deliver_profile() -> Profile {
-    Profile { timeout: DELIVER_TIMEOUT, max_attempts: DELIVER_ATTEMPTS, ..Profile::default() }
+    let (max_attempts, max_crashes) = (DELIVER_ATTEMPTS, DELIVER_ATTEMPTS);
+    Profile { timeout: DELIVER_TIMEOUT, max_attempts, max_crashes, ..Profile::default() }
 }
 
 /// Registers the kinds that this process can serve: measuring where the repositories are, deliveries where there is a
@@ -100,7 +109,7 @@ pub fn register(
     courier: Option<Arc<dyn Courier>>,
 ) -> Result<()> {
     let store = pushes.clone();
-    registry.handle(PUSH_PROCESS, Profile::default(), move |_, payload| process(store.clone(), payload))?;
+    registry.handle(PUSH_PROCESS, push_profile(), move |_, payload| process(store.clone(), payload))?;
     if let Some(measure) = measure {
         let store = pushes.clone();
         registry.handle(SIZE_RECALC, size_profile(), move |_, payload| {

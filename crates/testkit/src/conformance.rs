@@ -474,6 +474,7 @@ macro_rules! tables_conformance {
                 a_push_of_the_current_leader_is_recorded_with_its_epoch,
                 a_push_of_a_deposed_leader_is_refused_whole,
                 an_event_is_processed_once,
+                a_push_outlives_the_workers_that_it_loses,
                 racing_workers_process_an_event_once,
                 a_processing_that_is_cut_off_leaves_all_or_nothing,
                 an_event_that_is_not_there_is_poison,

@@ -321,6 +321,17 @@ pub async fn an_event_is_processed_once(t: &Tables) {
     assert_eq!(state().await, before, "nothing changed");
 }
 
+pub async fn a_push_outlives_the_workers_that_it_loses(t: &Tables) {
+    record(t, main("r1", 0, 7)).await;
+    for lost in 0..10 {
+        let worker = t.queue.worker(&format!("w{lost}")).await;
+        let kinds = vec![KindSlots { kind: PUSH_PROCESS.into(), slots: 1, lease: LEASE }];
+        let claim = t.queue.claim_as(ClaimRequest { kinds, ..claim_request(worker, 1) }).await;
+        assert_eq!(claim.jobs.len(), 1, "given up after {lost} lost workers: {claim:?}");
+        t.queue.advance(LEASE);
+    }
+}
+
 pub async fn racing_workers_process_an_event_once(t: &Tables) {
     t.pushes.repo_put(RepoSpec::new(REPO)).await.unwrap();
     t.pushes.webhook_put(hook(None, "https://example.com/a", &[Occasion::Push])).await.unwrap();
