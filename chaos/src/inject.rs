@@ -102,12 +102,13 @@ async fn process(site: &Site, fault: &Fault) -> bool {
 async fn hunt(site: &Site, fault: &Fault) -> bool {
     let repos = site.home.join("repos");
     let effects = site.outside("effects.log").display().to_string();
+    let home = site.home.display().to_string();
     let begin = Instant::now();
     while begin.elapsed() < HUNT {
         let found: Vec<u32> = processes()
             .filter(|(id, words)| match fault.name {
                 "handler:kill" => words.contains(&effects) && !words.contains("stargate-chaos"),
-                "hook:kill" | "hook:stop" => is_hook(words) && works_in(*id, &repos),
+                "hook:kill" | "hook:stop" => is_hook(words) && words.contains(&home),
                 _ => words.contains("git") && !is_hook(words) && works_in(*id, &repos),
             })
             .map(|(id, _)| id)
@@ -131,7 +132,8 @@ async fn hunt(site: &Site, fault: &Fault) -> bool {
 
 /// Whether this is the product as a hook of git. Others have the word in an argument, too: the folder of all hooks is one.
 fn is_hook(words: &str) -> bool {
-    ["hook pre-receive", "hook post-receive"].iter().any(|command| words.contains(command))
+    let is_named = ["pre-receive", "post-receive"].iter().any(|hook| words.trim_end().ends_with(hook));
+    is_named && words.contains(" hook ")
 }
 
 /// All processes with their arguments.
@@ -384,9 +386,21 @@ async fn surroundings(site: &Site, fault: &Fault) -> Result<bool> {
             let before = site.source.request_count();
             tokio::time::sleep(fault.hold).await;
             let asked = site.source.request_count() > before;
-            site.source.heal();
+            site.heal_source();
             return Ok(asked);
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_is_told_from_a_git_that_names_the_folder_of_hooks() {
+        assert!(is_hook("/bin/stargate --config /h/stargate.toml --home /h/disk hook --in /h post-receive "));
+        assert!(!is_hook("git -c core.hooksPath=/h/disk/.hooks/1 receive-pack --stateless-rpc . "));
+        assert!(!is_hook("/bin/sh /h/disk/.hooks/1/post-receive "));
+    }
 }

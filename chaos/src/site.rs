@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use stargate_testkit::process::{Program, get};
 use stargate_testkit::proxy::Proxy;
-use stargate_testkit::source_server::SourceServer;
+use stargate_testkit::source_server::{Fault as Slow, SourceServer};
 
 use crate::check::Change;
 use crate::clock::Clock;
@@ -40,6 +40,8 @@ const DISK_MIB: u32 = 96;
 pub(crate) const NAMESPACE: &str = "STARGATE_CHAOS_NAMESPACE";
 /// The branches that are pushed to.
 pub(crate) const BRANCHES: [&str; 2] = ["left", "right"];
+/// What the source of the directive takes for a page.
+const PAGE_TIME: Duration = Duration::from_millis(40);
 /// Where that is kept which commands and pushes were told.
 const OVERHEARD: &str = "overheard.log";
 const READY_DEADLINE: Duration = Duration::from_secs(120);
@@ -120,12 +122,19 @@ impl Site {
     }
 
     async fn begin(mut self) -> Result<Self> {
+        self.heal_source();
         self.crew().tend(&self.program);
         self.ready().await?;
         self.program.answer(&["directive", "check"]);
         self.program.answer(&["repo", "create", "r"]);
         self.secrets.token = self.program.answer(&["token", "add", "chaos", "--role", "admin"]);
         Ok(self)
+    }
+
+    /// Has the source answer as it should, but not at once: a pass is to last for long enough to be looked at.
+    pub(crate) fn heal_source(&self) {
+        self.source.heal();
+        self.source.script(|_| Some(Slow::Delay(PAGE_TIME)));
     }
 
     /// Whether a fault can be brought about on this machine.
