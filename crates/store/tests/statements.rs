@@ -10,7 +10,7 @@ use stargate_testkit::postgres::Database;
 
 /// Files of several statements, which cannot be prepared: what the migrator needs before there is anything, and the beginning of a
 /// leader's transaction.
-const SEVERAL: [&str; 2] = ["migration_table.sql", "begin_guarded.sql"];
+const SEVERAL: [&str; 3] = ["migration_table.sql", "begin.sql", "begin_guarded.sql"];
 
 /// The statements of one store: names and texts.
 fn statements(store: &str) -> Vec<(String, String)> {

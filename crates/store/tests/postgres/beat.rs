@@ -1,10 +1,15 @@
 //! Two beats of one worker at once: its heartbeat and its claim.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use stargate_queue::Store as _;
+use stargate_store::postgres::{Options, Postgres};
 use stargate_testkit::eventually;
+use stargate_testkit::proxy::Proxy;
+use tokio_postgres::Client;
 
-use crate::{LEASE, PATIENCE, connect, database, worker};
+use crate::{LEASE, PATIENCE, at, claim, connect, database, host_port, new, worker};
 
 const READ: &str = "select beat_at from stargate.worker";
 
@@ -17,13 +22,7 @@ async fn a_beat_that_waits_for_another_does_not_set_the_worker_back() {
     let worker = worker(&store).await;
     other.batch_execute("begin; select from stargate.worker for update").await.unwrap();
     let later = async {
-        let waits =
-            "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        eventually(PATIENCE, "the beat that waits", || async {
-            let found = look.query(waits, &[]).await.unwrap();
-            if found.is_empty() { Err("none".to_owned()) } else { Ok(()) }
-        })
-        .await;
+        until_somebody_waits(&look).await;
         let beat = "update stargate.worker set beat_at = clock_timestamp() returning beat_at";
         let at: Timestamp = other.query_one(beat, &[]).await.unwrap().get(0);
         other.batch_execute("commit").await.unwrap();
@@ -35,6 +34,51 @@ async fn a_beat_that_waits_for_another_does_not_set_the_worker_back() {
     assert_eq!(kept, at);
     drop(store);
     database.remove().await;
+}
+
+/// The server does not hear of a client that is gone with its machine or behind a cut wire, for hours by its defaults. What such a
+/// client has locked must be free all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_cut_off_while_it_recovers_its_own_jobs_does_not_keep_them() {
+    let database = database().await;
+    let (store, other, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    let proxy = Proxy::start(&host_port(database.url())).await;
+    let options = Options { statement_timeout: Some(Duration::from_secs(60)), ..Options::default() };
+    let old = Postgres::connect(&at(database.url(), &proxy.address()), options).await.unwrap();
+    store.enqueue(vec![new("a")]).await.unwrap();
+    let lost = worker(&old).await;
+    assert_eq!(claim(&old, lost).await.len(), 1);
+    look.batch_execute("update stargate.worker set beat_at = now() - interval '1 hour'").await.unwrap();
+    // Its beat has locked the worker and waits for the job. Then nothing of it is heard any more.
+    other.batch_execute("begin; select from stargate.job for update").await.unwrap();
+    let mut beat = old.beat(lost);
+    tokio::select! {
+        biased;
+        answer = &mut beat => panic!("it should wait: {answer:?}"),
+        () = until_somebody_waits(&look) => {}
+    }
+    proxy.stall();
+    other.batch_execute("commit").await.unwrap();
+    let rescuer = worker(&store).await;
+    let claimed = eventually(PATIENCE, "the job of the worker that is cut off", || async {
+        claim(&store, rescuer).await.pop().ok_or_else(|| "none".to_owned())
+    })
+    .await;
+    assert_eq!(claimed.fence.attempt, 2);
+    drop(beat);
+    drop((old, store));
+    database.remove().await;
+}
+
+async fn until_somebody_waits(look: &Client) {
+    let waits =
+        "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually(PATIENCE, "somebody who waits for a lock", || async {
+        let found = look.query(waits, &[]).await.unwrap();
+        if found.is_empty() { Err("nobody".to_owned()) } else { Ok(()) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
