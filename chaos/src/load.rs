@@ -19,6 +19,9 @@ use crate::site::{BRANCHES, Kind, Site};
 /// Items of the source that change at once.
 const CHANGED: usize = 4;
 
+/// How long users go on after the last fault if nothing of theirs was taken until then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What was not done, for people to see.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -26,6 +29,8 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     /// Pushes that were not acknowledged.
     pub(crate) failed_pushes: AtomicU64,
+    /// Pushes that were.
+    pub(crate) pushes: AtomicU64,
     /// Dead letters that were requeued.
     pub(crate) requeued: AtomicU64,
 }
@@ -73,6 +78,14 @@ impl Load {
         tasks.spawn(change_source(shift.clone(), rng(5)));
         tasks.spawn(repair(shift));
         Self { stop, counts, tasks }
+    }
+
+    /// Waits until a push was taken: a short run of faults may have no moment in which one could be, and would show nothing.
+    pub(crate) async fn until_pushed(&self) {
+        let begin = Instant::now();
+        while self.counts.pushes.load(Ordering::Relaxed) == 0 && begin.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Ends it. An error is one of the harness, and of nobody else.

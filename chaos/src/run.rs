@@ -66,6 +66,7 @@ async fn one(options: &Options, site: &Arc<Site>, report: &mut Report) -> Result
     let mut keeper = JoinSet::new();
     keeper.spawn(tend(Arc::clone(site), Arc::clone(&stop)));
     let struck = strike(options, site, begin).await?;
+    load.until_pushed().await;
     let counts = load.stop().await?;
     println!("--- {:?}: healing after {:.1} s", site.kind, begin.elapsed().as_secs_f64());
     let mut violations = heal(site).await?;

@@ -134,10 +134,10 @@ const BEATS: &str = "select name, µ(beat_at) from @worker where gone_at is null
 
 async fn cursors(site: Arc<Site>, stop: Arc<AtomicBool>, seen: Arc<Mutex<Seen>>) {
     let reader = site.reader();
-    // The pointer is JSON text inside of JSON; both stores can take it out, each in its own words.
+    // The last item before the cursor; nothing where a pass is over. Both stores can take it out, each in its own words.
     let pointer = match site.servers {
-        None => "cast(json_extract(k.value, '$.source_pointer') as integer)",
-        Some(_) => "(k.value->>'source_pointer')::numeric",
+        None => "cast(json_extract(k.value, '$.source_pointer.next') as integer)",
+        Some(_) => "(k.value->'source_pointer'->>'next')::bigint",
     };
     let query = BEFORE_CURSOR.replace('N', pointer);
     let mut passes = Passes::default();

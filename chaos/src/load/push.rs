@@ -38,6 +38,7 @@ pub(super) async fn run(shift: Shift, branch: &'static str) -> Result<()> {
             shift.site.overhear(&output)?;
             if output.status.success() {
                 shift.site.ledger.write(&Line::Push { branch: branch.to_owned(), oid: oid.clone() })?;
+                shift.counts.pushes.fetch_add(1, Ordering::Relaxed);
                 taken = true;
                 break;
             }
