@@ -131,7 +131,7 @@ pub async fn a_recorded_push_is_an_event_and_a_job_for_each_ref(t: &Tables) {
     }
     let made = jobs(&another.store, PUSH_PROCESS).await;
     assert_eq!(jobs_for(&another.store).await, ids.iter().map(|id| id.0).collect::<Vec<_>>());
-    assert!(made.iter().all(|job| job.state == State::Queued && job.max_attempts == 5), "{made:?}");
+    assert!(made.iter().all(|job| job.state == State::Queued && job.max_attempts == 25), "{made:?}");
     assert!(made.iter().all(|job| job.trace_id.as_deref() == Some("00-ab-cd-01")), "{made:?}");
     let repo = another.pushes.repo(REPO).await.unwrap().expect("a push makes its repository known");
     assert_eq!((repo.default_branch.as_str(), repo.default_oid), (DEFAULT_BRANCH, None));
