@@ -128,6 +128,16 @@
   document.addEventListener('htmx:sse:after:connection', connected('on'));
   document.addEventListener('htmx:sse:error', connected('off'));
   document.addEventListener('htmx:sse:close', connected('off'));
+  // The extension tries again when a stream has ended, and not where the first could not be opened: a node that is being
+  // restarted would leave the page without news until somebody loads it anew.
+  document.addEventListener('htmx:finally:request', (event) => {
+    const stream = event.target;
+    if (stream.id !== 'stream' || stream._htmx?.sse || !stream.isConnected) return;
+    connected('off')();
+    setTimeout(() => {
+      if (stream.isConnected && !stream._htmx?.sse) window.htmx.ajax('GET', stream.getAttribute('hx-sse:connect'), { source: stream });
+    }, 1000 + Math.random() * 2000);
+  });
   document.addEventListener('htmx:sse:before:message', () => {
     const button = live();
     if (!button || paused) return;

@@ -30,8 +30,10 @@ use crate::app::Shared;
 const RING: usize = 1000;
 /// The shortest time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
-/// A look may take a twentieth of the time at most: a store that is slow is looked at less often.
+/// A look may take a twentieth of the time, as long as that is no longer than `EVERY_MAX`: a store that is slow is looked at less often.
 const SHARE: u32 = 20;
+/// The longest time between two looks: one that a busy machine held up says little about the next, and people wait.
+const EVERY_MAX: Duration = Duration::from_secs(5);
 /// How long it is looked on after the last stream has ended: a browser that lost its connection comes back.
 const LINGER: Duration = Duration::from_secs(30);
 /// Streams at once.
@@ -188,10 +190,15 @@ async fn watch_over(shared: &Shared) {
                 0 => left = left.or(Some(began)),
                 _ => left = None,
             }
-            tokio::time::sleep(EVERY.max(began.elapsed() * SHARE)).await;
+            tokio::time::sleep(rest(began.elapsed())).await;
         }
         live.forget();
     }
+}
+
+/// How long nothing is looked at after a look that took so long.
+fn rest(look: Duration) -> Duration {
+    look.saturating_mul(SHARE).clamp(EVERY, EVERY_MAX)
 }
 
 /// What was told last.
@@ -340,6 +347,14 @@ mod tests {
         let seen = live.ring().last;
         live.forget();
         assert_eq!(events(live.news(&mut Position::After(seen))), ["reset"]);
+    }
+
+    #[test]
+    fn a_look_that_was_held_up_is_not_followed_by_a_minute_of_silence() {
+        assert_eq!(rest(Duration::from_millis(2)), EVERY);
+        assert_eq!(rest(Duration::from_millis(100)), Duration::from_secs(2), "a twentieth of the time");
+        assert_eq!(rest(Duration::from_secs(4)), EVERY_MAX);
+        assert_eq!(rest(Duration::MAX), EVERY_MAX);
     }
 
     #[test]

@@ -30,7 +30,7 @@ async function open(options = {}) {
   page.on('console', (message) => {
     // A page that says what is wrong with a form, or that there is none, is answered as such, which the browser notes.
     const own = /status of 4\d\d/.test(message.text()) && new URL(message.location().url).pathname === new URL(page.url()).pathname;
-    if (['error', 'warning'].includes(message.type()) && !own) wrong(`console at ${page.url()}: ${message.text()}`);
+    if (['error', 'warning'].includes(message.type()) && !own && !page.expected?.test(message.text())) wrong(`console at ${page.url()}: ${message.text()}`);
   });
   page.on('pageerror', (error) => wrong(`script at ${page.url()}: ${error.message}`));
   page.on('request', (request) => {
@@ -153,6 +153,24 @@ const scenarios = {
     check((await page.locator(`#job-${other.id}`).count()) === 0, 'a paused list changed');
     await page.keyboard.press('p');
     await page.locator(`#job-${other.id}`).waitFor();
+    await context.close();
+  },
+
+  // The first stream is refused, as by a node that is being restarted: the page says so, tries again, and is live.
+  async refused() {
+    const { context, page } = await open();
+    page.expected = /status of 503/;
+    let asked = 0;
+    await page.route('**/api/v1/events', (route) => {
+      asked += 1;
+      return asked === 1 ? route.fulfill({ status: 503, body: 'not yet' }) : route.continue();
+    });
+    await go(page, '/jobs');
+    await page.locator('[data-live-switch][data-state=off]').waitFor();
+    await page.locator('[data-live-switch][data-state=on]').waitFor();
+    check(asked === 2, `the stream was asked for ${asked} times`);
+    const job = await (await context.request.post(`${base}/api/v1/jobs`, { data: { kind: 'echo', payload: {} } })).json();
+    await page.locator(`#job-${job.id}`).waitFor();
     await context.close();
   },
 

@@ -64,6 +64,12 @@ async fn it_changes_by_itself_without_being_loaded_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_was_refused_at_first_is_asked_for_again() {
+    let stage = Stage::with("", "").await;
+    stage.browse("refused", &json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn operators_retry_requeue_edit_pause_and_cancel() {
     let stage = Stage::filled().await;
     let poison = stage.hostile_job().await;
