@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use stargate_chaos::{Kind, Namespaces, Options, Soak, rivals, soak};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Parser)]
 #[command(name = "stargate-chaos", about = "The whole product under seeded faults")]
@@ -102,7 +103,7 @@ fn main() -> Result<ExitCode> {
             let store = args.store;
             let options = args.options(beside);
             println!("seed {}", options.seed);
-            let report = runtime.block_on(stargate_chaos::run(&options))?;
+            let report = runtime.block_on(unless_asked_to_end(stargate_chaos::run(&options)))?;
             println!("{}", report.text());
             if store {
                 std::fs::write(PAGE, report.page(&stargate_chaos::commit()?))
@@ -113,7 +114,8 @@ fn main() -> Result<ExitCode> {
         Subject::Soak(SoakArgs { minutes, postgres, pinned, rate, stargate }) => {
             let time = Duration::from_secs_f64(minutes * 60.0);
             let binary = stargate.unwrap_or(beside);
-            runtime.block_on(soak(&Soak { binary, time, postgres, pinned, rate }))?
+            let options = Soak { binary, time, postgres, pinned, rate };
+            runtime.block_on(unless_asked_to_end(soak(&options)))?
         }
         Subject::Rivals(RivalsArgs { folder, only, stargate }) => {
             let folder = std::path::absolute(folder)?;
@@ -137,6 +139,17 @@ impl Run {
             sites: if self.sites.is_empty() { all } else { self.sites },
             only: self.only,
         }
+    }
+}
+
+/// Gives the work up when asked to end: nodes and servers of the run go with what owns them, and would be left behind otherwise.
+async fn unless_asked_to_end<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        done = work => done,
+        _ = terminated.recv() => bail!("asked to end"),
+        _ = interrupted.recv() => bail!("interrupted"),
     }
 }
 
