@@ -43,7 +43,7 @@ const EXPLANATIONS: &[(&str, &str)] = &[(
 Durability: everybody's enqueues and ends are answered after a synchronous commit. Our claims and heartbeats commit with
 `synchronous_commit = off`: a claim that is lost in a crash of the server is given out again, and nothing that was accepted is lost
 by that. No rival sets it, so their claims are synchronous commits like everything else they write; the fast ones claim hundreds to
-thousands at once.",
+thousands at once. \"all synchronous\" is Stargate with claims and heartbeats that wait for the disk, too.",
 )];
 
 /// Writes the page and its charts.

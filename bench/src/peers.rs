@@ -6,7 +6,8 @@
 //!
 //! All answer an enqueue, and end a job, with a synchronous commit. Our claims and heartbeats commit with
 //! `synchronous_commit = off`: one that is lost in a crash of the server lets a job be given out again, and loses none that
-//! was accepted. No rival sets it (their sources do not name it), so theirs are synchronous, as the server is set.
+//! was accepted. No rival sets it (their sources do not name it), so theirs are synchronous, as the server is set. So that the same
+//! durability is compared as well, ours runs a second time with claims and heartbeats that wait for the disk (`synchronous.sql`).
 
 mod install;
 mod rival;
@@ -58,9 +59,28 @@ struct Figures {
     p99: f64,
 }
 
+/// Whose queue is measured.
+#[derive(Clone, Copy)]
+enum Who {
+    Ours(Claims),
+    Rival(&'static Rival, &'static str),
+}
+
+/// How our claims and heartbeats commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claims {
+    /// As users get them: without waiting for the disk.
+    Default,
+    /// As those of the rivals.
+    Synchronous,
+}
+
+/// Has claims and heartbeats of the database wait for the disk, whatever their statements ask for.
+const SYNCHRONOUS: &str = include_str!("peers/synchronous.sql");
+
 /// Ours or a rival with one of its settings, and what its rounds found.
 struct Subject {
-    rival: Option<(&'static Rival, &'static str)>,
+    who: Who,
     rounds: Vec<Figures>,
     failure: Option<String>,
 }
@@ -68,11 +88,12 @@ struct Subject {
 /// Everybody, in rounds; then the lines and the goals.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let installed = Installed::prepare(&options.python)?;
-    let mut subjects = vec![Subject::of(None)];
+    let mut subjects =
+        vec![Subject::of(Who::Ours(Claims::Default)), Subject::of(Who::Ours(Claims::Synchronous))];
     for rival in RIVALS.iter().filter(|rival| options.wants(rival.name)) {
         let failure = installed.install(rival).await.err().map(|error| reason(&error));
         for settings in rival.settings {
-            let subject = Subject { failure: failure.clone(), ..Subject::of(Some((rival, settings))) };
+            let subject = Subject { failure: failure.clone(), ..Subject::of(Who::Rival(rival, settings)) };
             subjects.push(subject);
         }
     }
@@ -104,23 +125,27 @@ impl Options {
 }
 
 impl Subject {
-    fn of(rival: Option<(&'static Rival, &'static str)>) -> Self {
-        Self { rival, rounds: Vec::new(), failure: None }
+    fn of(who: Who) -> Self {
+        Self { who, rounds: Vec::new(), failure: None }
     }
 
     fn name(&self) -> String {
-        match self.rival {
-            None => "stargate (default)".to_owned(),
-            Some((rival, settings)) => format!("peer {} ({settings})", rival.name),
+        match self.who {
+            Who::Ours(Claims::Default) => "stargate (default)".to_owned(),
+            Who::Ours(Claims::Synchronous) => "stargate (all synchronous)".to_owned(),
+            Who::Rival(rival, settings) => format!("peer {} ({settings})", rival.name),
         }
     }
 
     /// A rival that fails is not asked again; ours has to work.
     async fn measure(&mut self, options: &Options, installed: &Installed, round: usize) -> Result<()> {
-        let Some((rival, settings)) = self.rival else {
-            println!("round {}: {}", round + 1, self.name());
-            self.rounds.push(measure_ours(options).await?);
-            return Ok(());
+        let (rival, settings) = match self.who {
+            Who::Ours(claims) => {
+                println!("round {}: {}", round + 1, self.name());
+                self.rounds.push(measure_ours(options, claims).await?);
+                return Ok(());
+            }
+            Who::Rival(rival, settings) => (rival, settings),
         };
         // Nor is one that is too slow for the bound: it would take most of the time, and its rate is known.
         let too_slow = self.rounds.last().is_some_and(|figures| figures.done < options.jobs);
@@ -142,7 +167,7 @@ impl Subject {
 
     /// Whether jobs went in with one call each.
     fn singly(&self) -> bool {
-        self.rival.is_some_and(|(_, settings)| settings == DEFAULT)
+        matches!(self.who, Who::Rival(_, DEFAULT))
     }
 
     fn print(&self, options: &Options) {
@@ -184,9 +209,18 @@ fn reason(error: &anyhow::Error) -> String {
     format!("{}: {cause}", error.to_string().lines().next().unwrap_or_default())
 }
 
-async fn measure_ours(options: &Options) -> Result<Figures> {
-    let jobs = usize::try_from(options.jobs)?;
+/// A new database in which our claims commit in this way.
+async fn database_of_ours(options: &Options, claims: Claims) -> Result<String> {
     let url = fresh_database(&options.url).await?;
+    if claims == Claims::Synchronous {
+        raw::connect(&url).await?.batch_execute(SYNCHRONOUS).await?;
+    }
+    Ok(url)
+}
+
+async fn measure_ours(options: &Options, claims: Claims) -> Result<Figures> {
+    let jobs = usize::try_from(options.jobs)?;
+    let url = database_of_ours(options, claims).await?;
     let client = raw::connect(&url).await?;
     let store = noop::open(&url).await?;
     let insert = noop::insert(&store, jobs).await?;
@@ -195,7 +229,7 @@ async fn measure_ours(options: &Options) -> Result<Figures> {
     let drain = noop::drain(&store, jobs).await?;
     drop(store);
     let (wal, commits) = cost_since(&client, &before, options.jobs).await?;
-    let url = fresh_database(&options.url).await?;
+    let url = database_of_ours(options, claims).await?;
     let mut waits = latency::measured_across_processes(&url).await?;
     let (p50, p99) = (percentile(&mut waits, 50), percentile(&mut waits, 99));
     Ok(Figures { insert, drain, done: options.jobs, wal, commits, p50, p99 })
@@ -229,8 +263,13 @@ struct Comparison<'a> {
 
 /// Ours against the fastest rival in each figure, whichever that is and with whichever settings.
 fn comparisons(subjects: &[Subject]) -> Vec<Comparison<'_>> {
-    let Some((ours, rivals)) = subjects.split_first() else { return Vec::new() };
-    let rivals: Vec<&Subject> = rivals.iter().filter(|subject| !subject.rounds.is_empty()).collect();
+    let is_measured = |subject: &&Subject| !subject.rounds.is_empty();
+    let ours = |claims: Claims| {
+        subjects.iter().filter(is_measured).find(|s| matches!(s.who, Who::Ours(of) if of == claims))
+    };
+    let Some(default) = ours(Claims::Default) else { return Vec::new() };
+    let rivals: Vec<&Subject> =
+        subjects.iter().filter(is_measured).filter(|subject| matches!(subject.who, Who::Rival(..))).collect();
     let best = |better: &dyn Fn(&Subject) -> f64| {
         rivals.iter().copied().max_by(|one, other| better(one).total_cmp(&better(other)))
     };
@@ -242,46 +281,58 @@ fn comparisons(subjects: &[Subject]) -> Vec<Comparison<'_>> {
     let drains = best(&drain).map(|rival| Comparison {
         what: "drain / fastest rival",
         rival,
-        ratio: drain(ours) / drain(rival),
+        ratio: drain(default) / drain(rival),
         goal: Goal::AtLeast(1.5),
+    });
+    // Without a goal of its own: what was aimed at are the default settings.
+    let synchronous = best(&drain).zip(ours(Claims::Synchronous)).map(|(rival, ours)| Comparison {
+        what: "drain, all synchronous / fastest rival",
+        rival,
+        ratio: drain(ours) / drain(rival),
+        goal: Goal::None,
     });
     let inserts = best(&insert).map(|rival| Comparison {
         what: "insert / fastest rival",
         rival,
-        ratio: insert(ours) / insert(rival),
+        ratio: insert(default) / insert(rival),
         goal: Goal::AtLeast(2.0),
     });
     let starts = best(&|subject| -p50(subject)).map(|rival| Comparison {
         what: "start p50 / fastest rival",
         rival,
         // A start can come before the answer to the enqueue, and then counts as negative.
-        ratio: p50(ours) / p50(rival).max(0.001),
+        ratio: p50(default) / p50(rival).max(0.001),
         goal: Goal::AtMost(1.0),
     });
-    [drains, inserts, starts].into_iter().flatten().collect()
+    [drains, synchronous, inserts, starts].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn subject(rival: Option<usize>, rate: f64) -> Subject {
+    fn subject(who: Who, rate: f64) -> Subject {
         let round =
             Figures { insert: rate, drain: rate, done: 1, wal: 1.0, commits: 1.0, p50: 1.0 / rate, p99: 1.0 };
-        let rival = rival.map(|at| (&RIVALS[at], "best"));
-        Subject { rounds: vec![round], ..Subject::of(rival) }
+        Subject { rounds: vec![round], ..Subject::of(who) }
     }
 
     #[test]
     fn what_is_compared_has_the_same_name_whoever_is_the_fastest() {
         let found = |first: f64, second: f64| {
-            let subjects = [subject(None, 8.0), subject(Some(0), first), subject(Some(1), second)];
+            let subjects = [
+                subject(Who::Ours(Claims::Default), 8.0),
+                subject(Who::Ours(Claims::Synchronous), 6.0),
+                subject(Who::Rival(&RIVALS[0], "best"), first),
+                subject(Who::Rival(&RIVALS[1], "best"), second),
+            ];
             let of = |compared: Comparison<'_>| (compared.what, compared.rival.name(), compared.ratio);
             comparisons(&subjects).into_iter().map(of).collect::<Vec<_>>()
         };
         let expected = |rival: &str| {
             [
                 ("drain / fastest rival", 2.0),
+                ("drain, all synchronous / fastest rival", 1.5),
                 ("insert / fastest rival", 2.0),
                 ("start p50 / fastest rival", 0.5),
             ]
@@ -293,7 +344,8 @@ mod tests {
 
     #[test]
     fn nothing_is_compared_with_rivals_that_were_not_run() {
-        let subjects = [subject(None, 8.0), Subject::of(Some((&RIVALS[0], "best")))];
+        let ours = subject(Who::Ours(Claims::Default), 8.0);
+        let subjects = [ours, Subject::of(Who::Rival(&RIVALS[0], "best"))];
         assert!(comparisons(&subjects).is_empty());
     }
 }
