@@ -7,6 +7,8 @@
 mod beat;
 #[path = "postgres/blackhole.rs"]
 mod blackhole;
+#[path = "postgres/bloat.rs"]
+mod bloat;
 #[path = "postgres/copies.rs"]
 mod copies;
 #[path = "postgres/directives.rs"]

@@ -26,7 +26,9 @@ use stargate_store::transfer::{Moved, Report, abort_move, move_to_postgres};
 use stargate_testkit::fixture::{LEASE, OTHER, WORK, claim_request, failed, retry_in, worker_spec};
 use stargate_testkit::postgres::Database;
 use stargate_testkit::{eventually, ingest, start_of_time};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio_postgres::Client;
 
 const TARGET: &str = "postgres://somewhere/jobs";
 
@@ -296,6 +298,39 @@ async fn fill_directives(from: &Sqlite) {
     from.persist(batch).await.unwrap();
     let put = ingest::put(&ingest::key("x"), Some(json!(1)), Expected::Absent, "q");
     from.kv_put(Put { spec_ref: Some("why".to_owned()), ..put }).await.unwrap();
+}
+
+/// The server ends a transaction of ours in which nothing is heard for 5 s. A move waits for longer than that wherever the old
+/// store is large.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_outlives_a_source_that_takes_its_time() {
+    let pair = pair(Clock::default()).await;
+    add(&*pair.from, new("moved")).await;
+    let look = pair.database.client().await;
+    let mut is_first = true;
+    let report = move_to_postgres(&pair.from, &pair.to, TARGET, |_| {
+        if std::mem::take(&mut is_first) {
+            tokio::task::block_in_place(|| Handle::current().block_on(until_it_stood_still(&look)));
+        }
+        Ok(())
+    });
+    let report = report.await.unwrap();
+    assert!(!is_first && report.tables.iter().any(|moved| moved.rows > 0), "{report:?}");
+    drop(look);
+    pair.close().await;
+}
+
+/// Until the transaction has stood still for longer than others may, or is gone.
+async fn until_it_stood_still(look: &Client) {
+    let idle = "select max(extract(epoch from clock_timestamp() - state_change))::float8 from pg_stat_activity \
+                where datname = current_database() and state = 'idle in transaction'";
+    eventually(Duration::from_secs(30), "a long silence of the transaction", || async {
+        match look.query_one(idle, &[]).await.unwrap().get::<_, Option<f64>>(0) {
+            Some(seconds) if seconds < 5.5 => Err(format!("{seconds} s")),
+            _ => Ok(()),
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

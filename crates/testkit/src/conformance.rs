@@ -424,6 +424,8 @@ macro_rules! queue_conformance {
                 the_name_of_a_removed_worker_stays_with_its_jobs,
                 a_worker_that_was_given_up_registers_anew_and_works,
                 a_worker_that_was_given_up_is_given_nothing,
+                a_worker_that_falls_silent_with_nothing_to_do_is_given_up,
+                the_jobs_of_a_dead_worker_come_free_although_the_clock_was_set_back,
             ],
             bad_input: [
                 each_bad_field_is_refused_by_name,

@@ -12,11 +12,12 @@ with old as materialized (
        and h.finished_at <= coalesce($1::timestamptz, now()) - $3::bigint * interval '1 millisecond'
        and not exists (select from stargate.source_link l where l.job_id = h.id)
      order by h.finished_at limit $4::integer
-), events as (
-    delete from stargate.job_event e where e.job_id = any (array(select o.id from old o))
-), parents as (
-    delete from stargate.job_parent p where p.job_id = any (array(select o.id from old o))
 ), gone as (
-    delete from stargate.job_history h where h.id = any (array(select o.id from old o)) returning h.finished_at
+    delete from stargate.job_history h where h.id = any (array(select o.id from old o)) returning h.id, h.finished_at
+), events as (
+    -- Of those that are gone, not of those that were old: one that somebody runs again meanwhile keeps what belongs to it.
+    delete from stargate.job_event e where e.job_id = any (array(select g.id from gone g))
+), parents as (
+    delete from stargate.job_parent p where p.job_id = any (array(select g.id from gone g))
 )
 select count(*), max(g.finished_at) from gone g

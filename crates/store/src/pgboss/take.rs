@@ -1,5 +1,7 @@
 //! Taking jobs: locked there, accepted here, and only then made ours there.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use stargate_queue::Result;
@@ -13,6 +15,9 @@ use super::{PgBoss, output};
 use crate::postgres::connect::Session;
 use crate::postgres::error::is_unique_key_taken;
 
+/// How long our own store may take to accept what pg-boss gives.
+const ACCEPTING: Duration = Duration::from_secs(60);
+
 impl PgBoss {
     /// Takes from one queue, in one transaction there.
     pub(super) async fn take_from(
@@ -25,6 +30,7 @@ impl PgBoss {
     ) -> Result<()> {
         let mut s = self.taking.session().await?;
         s.begin().await?;
+        s.idle_at_most(ACCEPTING).await?;
         let rows = self.due(&mut s, queue, limit, except).await?;
         if rows.is_empty() {
             return s.rollback().await;

@@ -444,6 +444,15 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Lets the transaction stand still for so long before the server takes its client for lost.
+    pub(crate) async fn idle_at_most(&mut self, time: Duration) -> Result<()> {
+        let milliseconds = time.as_millis().to_string();
+        let params = [(&milliseconds as _, Type::TEXT)];
+        self.rows("begin a transaction", include_str!("../../sql/postgres/idle_max.sql"), &params)
+            .await
+            .map(drop)
+    }
+
     /// Begins a transaction during which no term can begin. If that fails there may be one all the same, to be rolled back.
     pub(crate) async fn begin_guarded(&mut self) -> Result<()> {
         self.in_transaction = true;

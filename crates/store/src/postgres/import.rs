@@ -17,7 +17,7 @@ use crate::transfer::sink::import_text;
 
 /// The key in `meta` that says where the jobs came from.
 const MOVED_FROM: &str = "moved_from";
-/// How long the sums over all tables may take.
+/// How long the sums over all tables may take, on either side: this one stands still while the other reckons.
 const SUMS_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Where the jobs came from.
@@ -42,6 +42,7 @@ impl Postgres {
         const OPERATION: &str = "keep others out during the move";
         let mut s = self.inner.readers.session().await?;
         s.begin().await?;
+        s.idle_at_most(SUMS_TIMEOUT).await?;
         s.batch(OPERATION, sql!("import_leader_lock")).await?;
         s.batch(OPERATION, sql!("import_lock")).await?;
         Ok(Import { s, workers: 0 })

@@ -50,6 +50,7 @@ async fn recover_within(
     asking: Option<WorkerId>,
 ) -> Result<Vec<Recovered>> {
     let now = inner.clock.for_statement();
+    s.rows(OPERATION, sql!("worker_reset"), &[(&now, Type::TIMESTAMPTZ)]).await?;
     let rows = s.rows(OPERATION, sql!("worker_silent"), &[(&now, Type::TIMESTAMPTZ)]).await?;
     let silent: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
     if silent.is_empty() {
@@ -177,14 +178,24 @@ pub(super) async fn register(inner: &Inner, worker: &WorkerSpec) -> Result<Worke
 
 /// Takes a worker out that holds no jobs.
 pub(super) async fn remove(inner: &Inner, worker: WorkerId) -> Result<()> {
-    let (now, id) = (inner.clock.for_statement(), number(worker));
     let mut s = inner.readers.session().await?;
-    let params = [(&now as _, Type::TIMESTAMPTZ), (&id as _, Type::INT4)];
-    if s.value::<bool>("remove the worker", sql!("worker_remove"), &params).await? {
+    s.begin().await?;
+    let holds_jobs = remove_within(inner, &mut s, number(worker)).await;
+    if finish(&mut s, holds_jobs).await? {
         let problem = format!("worker {worker} still holds jobs; settle them or let its lease end");
         return Err(Error::Conflict { problem });
     }
     Ok(())
+}
+
+/// Whether it holds jobs, and so stays. It is locked first, and only then looked at: a claim that nobody waits for any more may still
+/// be under way in the server. Its jobs would belong to a worker that is gone, and nobody looks for the jobs of those.
+async fn remove_within(inner: &Inner, s: &mut Session<'_>, worker: i32) -> Result<bool> {
+    const OPERATION: &str = "remove the worker";
+    let now = inner.clock.for_statement();
+    s.rows(OPERATION, sql!("worker_lock"), &[(&worker, Type::INT4)]).await?;
+    let params = [(&now as _, Type::TIMESTAMPTZ), (&worker as _, Type::INT4)];
+    s.value(OPERATION, sql!("worker_remove"), &params).await
 }
 
 /// Keeps the leases of a worker alive that have not run out.

@@ -89,9 +89,11 @@ struct Work {
 }
 
 impl Work {
-    /// Whether it hands jobs back as due as they were.
-    fn keeps_due_times(&self) -> bool {
-        !self.releases.is_empty() || self.backs.iter().any(|back| back.delay_us.is_none())
+    /// Whether jobs may be ready by it that have been due for long: handed back as due as they were, or waiting for those that end.
+    fn frees_old_jobs(&self) -> bool {
+        !self.ends.is_empty()
+            || !self.releases.is_empty()
+            || self.backs.iter().any(|back| back.delay_us.is_none())
     }
 
     fn add(&mut self, Settlement { fence, outcome }: Settlement) {
@@ -190,7 +192,7 @@ async fn settle_group(inner: &Inner, mut work: Work) -> Result<HashSet<i64>> {
             continue;
         }
         done.extend(result?);
-        if work.keeps_due_times() {
+        if work.frees_old_jobs() {
             inner.wake_for_old();
         } else {
             inner.wake();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use stargate_queue::Store as _;
+use stargate_queue::{Error, NewJob, Store as _};
 use stargate_store::postgres::{Options, Postgres};
 use stargate_testkit::eventually;
 use stargate_testkit::proxy::Proxy;
@@ -71,14 +71,53 @@ async fn a_worker_cut_off_while_it_recovers_its_own_jobs_does_not_keep_them() {
     database.remove().await;
 }
 
-async fn until_somebody_waits(look: &Client) {
+pub(super) async fn until_somebody_waits(look: &Client) {
+    until_waiting(look, 1).await;
+}
+
+async fn until_waiting(look: &Client, sessions: usize) {
     let waits =
         "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually(PATIENCE, "somebody who waits for a lock", || async {
-        let found = look.query(waits, &[]).await.unwrap();
-        if found.is_empty() { Err("nobody".to_owned()) } else { Ok(()) }
+    eventually(PATIENCE, "sessions that wait for a lock", || async {
+        let found = look.query(waits, &[]).await.unwrap().len();
+        if found < sessions { Err(format!("{found} of {sessions}")) } else { Ok(()) }
     })
     .await;
+}
+
+/// INV-1: a claim goes on in the server when its process has given up waiting for it, as it does when it ends. What such a claim
+/// gives out must not belong to a worker that is gone: nobody looks for the jobs of those.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_is_not_taken_out_while_a_claim_of_its_own_is_under_way() {
+    let database = database().await;
+    let (store, other, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    store.enqueue(vec![NewJob { limit_key: Some("k".into()), ..new("a") }]).await.unwrap();
+    let (leaving, rescuer) = (worker(&store).await, worker(&store).await);
+    other.batch_execute("begin; select from stargate.limit_key for update").await.unwrap();
+    let leave = async {
+        until_waiting(&look, 1).await;
+        let mut removal = store.worker_remove(leaving);
+        let at_once = tokio::select! {
+            answer = &mut removal => Some(answer),
+            () = until_waiting(&look, 2) => None,
+        };
+        other.batch_execute("commit").await.unwrap();
+        match at_once {
+            Some(answer) => answer,
+            None => removal.await,
+        }
+    };
+    let (given, removed) = tokio::join!(claim(&store, leaving), leave);
+    assert_eq!(given.len(), 1);
+    assert!(matches!(removed, Err(Error::Conflict { .. })), "{removed:?}");
+    let silence =
+        format!("update stargate.worker set beat_at = now() - interval '1 hour' where id = {}", leaving.0);
+    look.batch_execute(&silence).await.unwrap();
+    let again = claim(&store, rescuer).await;
+    assert_eq!(again.iter().map(|job| job.fence.attempt).collect::<Vec<_>>(), [2]);
+    drop(store);
+    database.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,12 @@
 //! Finished jobs: what is purged and what is charted is found without reading the rest.
 
-use stargate_base::Clock;
 use stargate_base::clock::ManualClock;
-use stargate_queue::store::{PurgeReport, PurgeRequest};
+use stargate_base::{Clock, ErrorClass};
+use stargate_queue::JobError;
+use stargate_queue::store::{Note, PurgeReport, PurgeRequest};
 use tokio_postgres::Client;
 
+use super::beat::until_somebody_waits;
 use super::pinned::{self, close, enqueue, number, run};
 use super::*;
 
@@ -95,5 +97,41 @@ async fn a_purge_in_batches_steps_over_what_it_has_removed_only_once() {
     let most = i64::try_from(ENDED * 6).unwrap();
     assert!(entries <= most, "{entries} entries of the index were read to purge {ENDED} jobs");
     drop((pin, client));
+    database.remove().await;
+}
+
+/// Somebody has a failed job run again while a purge is about to remove it: what belongs to it is still its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_takes_nothing_from_a_job_that_runs_again_meanwhile() {
+    let database = database().await;
+    let (store, other, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    let worker = worker(&store).await;
+    let parent = store.enqueue(vec![new("a")]).await.unwrap()[0].id;
+    store.enqueue(vec![NewJob { after: vec![parent], ..new("a") }]).await.unwrap();
+    run(&store, worker, 1).await;
+    let child = claim(&store, worker).await.remove(0);
+    let error = JobError::new("BROKEN", ErrorClass::Fatal, "it never works");
+    let event = Some(("noted".to_owned(), serde_json::value::to_raw_value(&1).unwrap()));
+    store.note(vec![Note { fence: child.fence, progress: None, event }]).await.unwrap();
+    let failed = Settlement { fence: child.fence, outcome: Outcome::Failed { error } };
+    store.settle(vec![failed]).await.unwrap();
+    let own =
+        "select (select count(*) from stargate.job_event) * 100 + (select count(*) from stargate.job_parent)";
+    let before = number(&look, own).await;
+    assert!(before > 100 && before % 100 == 1, "{before}");
+
+    // The first thing that a retry does.
+    let retried = format!("begin; delete from stargate.job_history where id = {}", child.fence.job.0);
+    other.batch_execute(&retried).await.unwrap();
+    let everything = PurgeRequest { failed_age: Duration::ZERO, ..PurgeRequest::default() };
+    let commit = async {
+        until_somebody_waits(&look).await;
+        other.batch_execute("commit").await.unwrap();
+    };
+    let (purged, ()) = tokio::join!(store.purge(everything), commit);
+    assert_eq!(purged.unwrap(), PurgeReport::default());
+    assert_eq!(number(&look, own).await, before);
+    drop((store, other, look));
     database.remove().await;
 }
