@@ -125,7 +125,13 @@
     if (event.target.closest?.('[data-live-switch]')) setPaused(!paused);
   });
   const connected = (state) => () => { connection = state; showLive(); };
-  document.addEventListener('htmx:sse:after:connection', connected('on'));
+  // What changed while no stream could be opened is told by none: the page is looked up anew.
+  let refused = false;
+  document.addEventListener('htmx:sse:after:connection', () => {
+    connected('on')();
+    if (refused && !paused) document.body.dispatchEvent(new CustomEvent('refresh'));
+    refused = false;
+  });
   document.addEventListener('htmx:sse:error', connected('off'));
   document.addEventListener('htmx:sse:close', connected('off'));
   // The extension tries again when a stream has ended, and not where the first could not be opened: a node that is being
@@ -134,6 +140,7 @@
     const stream = event.target;
     if (stream.id !== 'stream' || stream._htmx?.sse || !stream.isConnected) return;
     connected('off')();
+    refused = true;
     setTimeout(() => {
       if (stream.isConnected && !stream._htmx?.sse) window.htmx.ajax('GET', stream.getAttribute('hx-sse:connect'), { source: stream });
     }, 1000 + Math.random() * 2000);

@@ -156,20 +156,26 @@ const scenarios = {
     await context.close();
   },
 
-  // The first stream is refused, as by a node that is being restarted: the page says so, tries again, and is live.
+  // The first stream is refused, as by a node that is being restarted: the page says so, tries again, is live, and shows what came
+  // meanwhile.
   async refused() {
     const { context, page } = await open();
     page.expected = /status of 503/;
     let asked = 0;
+    let taken = false;
     await page.route('**/api/v1/events', (route) => {
       asked += 1;
-      return asked === 1 ? route.fulfill({ status: 503, body: 'not yet' }) : route.continue();
+      return !taken ? route.fulfill({ status: 503, body: 'not yet' }) : route.continue();
     });
     await go(page, '/jobs');
     await page.locator('[data-live-switch][data-state=off]').waitFor();
+    const add = async () => (await context.request.post(`${base}/api/v1/jobs`, { data: { kind: 'echo', payload: {} } })).json();
+    const meanwhile = await add();
+    taken = true;
     await page.locator('[data-live-switch][data-state=on]').waitFor();
-    check(asked === 2, `the stream was asked for ${asked} times`);
-    const job = await (await context.request.post(`${base}/api/v1/jobs`, { data: { kind: 'echo', payload: {} } })).json();
+    check(asked >= 2, `the stream was asked for ${asked} times`);
+    await page.locator(`#job-${meanwhile.id}`).waitFor();
+    const job = await add();
     await page.locator(`#job-${job.id}`).waitFor();
     await context.close();
   },
