@@ -94,8 +94,8 @@ Place: a home of the drill's own, with an SQLite store and one worker, on a disk
 it. Your installation and its store are not touched, and its settings are not looked at: to fill that disk would be the \
 accident itself. Hence --store is refused. Takes about 10 s.
 
-Checked: the enqueue that does not fit is refused because the disk is full; when there is room again, every accepted \
-job is done. Exits 1 if not, 130 if it is interrupted.
+Checked: the enqueue that does not fit is refused because the disk is full; when there is room again, \
+jobs are taken within 2 s, and every accepted job is done. Exits 1 if not, 130 if it is interrupted.
 
 Needs unshare(1) and mount(8), hence root or a machine that lets users have mounts of their own.";
 

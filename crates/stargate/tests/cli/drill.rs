@@ -251,6 +251,7 @@ fn a_full_disk_refuses_by_name_and_what_was_accepted_is_done_later_beside_the_in
     assert!(refusal.contains("the disk is full"), "{report}");
     assert_eq!(report["refused_code"], "STORE_UNAVAILABLE", "{report}");
     assert!(report["accepted"].as_u64() > Some(10), "{report}");
+    assert!(report["taken_again_ms"].as_u64() <= report["promised_ms"].as_u64(), "{report}");
     let files = std::fs::read_dir(program.home()).unwrap().map(|file| file.unwrap().file_name());
     assert_eq!(files.collect::<Vec<_>>(), ["stargate.toml"], "the installation is not touched");
 }

@@ -30,6 +30,8 @@ const JOBS_BEFORE_FULL: usize = 50;
 const LEASE: Duration = Duration::from_secs(5);
 /// How long the disk stays full.
 const FULL_FOR: Duration = Duration::from_millis(2500);
+/// Within which jobs are taken again when there is room. When they are done depends on their work, so that is only told.
+const TAKEN_AGAIN_MAX: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `drill disk-full`
@@ -50,6 +52,9 @@ struct Outcome {
     refused_code: Option<String>,
     /// Accepted and not done in the end.
     lost: usize,
+    /// From the room that was made until a job was accepted. This is what is promised.
+    taken_again_ms: u64,
+    promised_ms: u64,
     /// From the room that was made until everything was done.
     done_ms: u64,
 }
@@ -73,7 +78,7 @@ impl DiskFull {
              settings are not looked at",
         );
         let outcome = on_a_small_disk(app, stop).await?;
-        let broken = broken(outcome.accepted, outcome.lost, outcome.refused_as.as_deref());
+        let broken = outcome.broken();
         print(app, &Report { drill: "disk-full", outcome, kept: broken.is_empty() });
         super::judge(&broken)
     }
@@ -140,7 +145,7 @@ async fn inside(app: &App, place: &Path, stop: &CancellationToken) -> Result<()>
 async fn play(app: &App, place: &Path, store: &SharedStore) -> Result<Outcome> {
     ready(store).await?;
     let ballast = place.join("ballast");
-    let (accepted, refused) = enqueue_until_refused(store, &ballast).await?;
+    let (mut accepted, refused) = enqueue_until_refused(store, &ballast).await?;
     app.out.note(format!(
         "{} jobs were accepted, then the disk was full; it stays so for a while",
         accepted.len()
@@ -149,12 +154,16 @@ async fn play(app: &App, place: &Path, store: &SharedStore) -> Result<Outcome> {
     std::fs::remove_file(ballast).map_err(cannot_write)?;
     app.out.note("there is room again");
     let begin = Instant::now();
+    accepted.push(enqueue_until_taken(store).await?);
+    let taken_again_ms = super::milliseconds(begin.elapsed());
     let lost = left(store, &accepted).await?;
     Ok(Outcome {
         accepted: accepted.len(),
         refused_as: refused.as_ref().map(ToString::to_string),
         refused_code: refused.map(|error| error.code().to_owned()),
         lost,
+        taken_again_ms,
+        promised_ms: super::milliseconds(TAKEN_AGAIN_MAX),
         done_ms: super::milliseconds(begin.elapsed()),
     })
 }
@@ -177,8 +186,7 @@ fn cannot_write(error: std::io::Error) -> Failure {
 async fn enqueue_until_refused(store: &SharedStore, ballast: &Path) -> Result<(Vec<JobId>, Option<Error>)> {
     let mut accepted = Vec::new();
     while accepted.len() < JOBS_MAX {
-        let job = NewJob::of(KIND, &json!({ "filling": "x".repeat(20_000) }))?;
-        match store.enqueue(vec![job]).await {
+        match store.enqueue(vec![large_job()?]).await {
             Ok(jobs) => accepted.extend(jobs.iter().map(|job| job.id)),
             Err(error) => return Ok((accepted, Some(error))),
         }
@@ -189,18 +197,44 @@ async fn enqueue_until_refused(store: &SharedStore, ballast: &Path) -> Result<(V
     Ok((accepted, None))
 }
 
-/// What was promised and not kept.
-fn broken(accepted: usize, lost: usize, refused_as: Option<&str>) -> Vec<String> {
-    let mut broken = Vec::new();
-    if lost > 0 {
-        broken.push(format!("{lost} of {accepted} accepted jobs are not done"));
+fn large_job() -> Result<NewJob> {
+    Ok(NewJob::of(KIND, &json!({ "filling": "x".repeat(20_000) }))?)
+}
+
+/// Enqueues as a producer would that tries again, until a job is taken.
+async fn enqueue_until_taken(store: &SharedStore) -> Result<JobId> {
+    let begin = Instant::now();
+    loop {
+        match store.enqueue(vec![large_job()?]).await {
+            Ok(jobs) => return Ok(jobs[0].id),
+            Err(error) if begin.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
     }
-    match refused_as {
-        Some(refusal) if refusal.contains("disk is full") => {}
-        Some(refusal) => broken.push(format!("the refusal does not say that the disk is full: {refusal}")),
-        None => broken.push(format!("nothing was refused: {accepted} jobs were accepted on a full disk")),
+}
+
+impl Outcome {
+    /// What was promised and not kept.
+    fn broken(&self) -> Vec<String> {
+        let Self { accepted, lost, taken_again_ms, promised_ms, .. } = self;
+        let mut broken = Vec::new();
+        if *lost > 0 {
+            broken.push(format!("{lost} of {accepted} accepted jobs are not done"));
+        }
+        match self.refused_as.as_deref() {
+            Some(refusal) if refusal.contains("disk is full") => {}
+            Some(refusal) => {
+                broken.push(format!("the refusal does not say that the disk is full: {refusal}"))
+            }
+            None => broken.push(format!("nothing was refused: {accepted} jobs were accepted on a full disk")),
+        }
+        if taken_again_ms > promised_ms {
+            broken.push(format!(
+                "jobs were taken again after {taken_again_ms} ms, promised are {promised_ms} ms"
+            ));
+        }
+        broken
     }
-    broken
 }
 
 async fn ready(store: &SharedStore) -> Result<()> {
@@ -242,10 +276,14 @@ fn print(app: &App, report: &Report) {
         app.out.json(report);
         return;
     }
-    let Outcome { accepted, refused_as, lost, done_ms, .. } = &report.outcome;
+    let Outcome { accepted, refused_as, lost, taken_again_ms, promised_ms, done_ms, .. } = &report.outcome;
     app.out.line(format!("{:22}{accepted}", "accepted"));
     app.out.line(format!("{:22}{}", "then refused", refused_as.as_deref().unwrap_or("nothing")));
     app.out.line(format!("{:22}{lost}   (promised: 0)", "lost"));
+    app.out.line(format!(
+        "{:22}{taken_again_ms} ms after there was room   (promised: within {promised_ms} ms)",
+        "taken again"
+    ));
     let after = if *lost == 0 { "" } else { "not " };
     app.out.line(format!("{:22}{after}{done_ms} ms after there was room again", "all done"));
     app.out.line(verdict(report.kept));
@@ -253,17 +291,30 @@ fn print(app: &App, report: &Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::broken;
+    use super::Outcome;
+
+    fn broken(accepted: usize, lost: usize, refused_as: Option<&str>, taken_again_ms: u64) -> Vec<String> {
+        let refused_as = refused_as.map(str::to_owned);
+        let outcome = Outcome {
+            accepted,
+            refused_as,
+            refused_code: None,
+            lost,
+            taken_again_ms,
+            promised_ms: 2000,
+            done_ms: 0,
+        };
+        outcome.broken()
+    }
 
     #[test]
     fn a_broken_promise_is_told_as_what_it_is() {
-        assert_eq!(
-            broken(50, 0, Some("the store could not enqueue; the disk is full; free some space")),
-            [""; 0]
-        );
-        assert_eq!(broken(50, 3, Some("the disk is full")), ["3 of 50 accepted jobs are not done"]);
-        let nameless = broken(50, 0, Some("the store could not enqueue"));
+        let full = Some("the store could not enqueue; the disk is full; free some space");
+        assert_eq!(broken(50, 0, full, 2000), [""; 0]);
+        assert_eq!(broken(50, 3, full, 1), ["3 of 50 accepted jobs are not done"]);
+        let nameless = broken(50, 0, Some("the store could not enqueue"), 1);
         assert_eq!(nameless, ["the refusal does not say that the disk is full: the store could not enqueue"]);
-        assert_eq!(broken(1000, 0, None), ["nothing was refused: 1000 jobs were accepted on a full disk"]);
+        assert_eq!(broken(9, 0, None, 1), ["nothing was refused: 9 jobs were accepted on a full disk"]);
+        assert_eq!(broken(50, 0, full, 2001), ["jobs were taken again after 2001 ms, promised are 2000 ms"]);
     }
 }
