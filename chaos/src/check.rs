@@ -5,13 +5,16 @@ mod directive;
 mod git;
 mod jobs;
 mod leaders;
+mod mirror;
 mod pass;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::crew::Part;
 use crate::evidence::Reader;
 use crate::ledger::{self, Line};
 use crate::site::Site;
@@ -19,6 +22,7 @@ use crate::watch::Seen;
 
 pub(crate) use git::recorded;
 pub(crate) use jobs::{Figures, unfinished};
+pub(crate) use mirror::pending;
 pub(crate) use pass::{Change, Look, Passes};
 
 /// More than any of our processes needs, and little enough to notice one that grows.
@@ -64,11 +68,13 @@ pub(crate) async fn judge(site: &Site, seen: Seen) -> Result<Verdict> {
     let found = &mut verdict.violations;
     verdict.figures.clips = artifacts::judge(site, &reader, found).await?;
     git::judge(site, &reader, &lines, found, &mut verdict.figures).await?;
+    verdict.figures.entries = mirror::judge(site, found);
     leaders::judge(&reader, &lines, &seen.sightings, found).await?;
     directive::judge(site, &reader, found, &mut verdict.figures).await?;
     secrets(site, &reader, found).await?;
     bounds(site, &seen, found);
     panics(&site.told(), found);
+    found.extend(unsigned(&site.told()));
     found.extend(unseen(&seen, &verdict.figures, &lines));
     found.extend(seen.violations);
     Ok(verdict)
@@ -89,9 +95,32 @@ fn unseen(seen: &Seen, figures: &Figures, lines: &[Line]) -> Vec<Violation> {
         (6, "beats of workers that were taken from", figures.watched > 0 || figures.recovered == 0),
         (7, "memory and files of processes", seen.memory_max > 0 && seen.files_max > 0),
         (8, "answers of nodes", seen.answers > 0),
+        (9, "ends of jobs", !figures.kinds.is_empty()),
     ];
     let missing = counts.into_iter().filter(|(_, _, there)| !there);
-    missing.map(|(invariant, what, _)| Violation::new(invariant, format!("no {what} were seen"))).collect()
+    let missing =
+        missing.map(|(invariant, what, _)| Violation::new(invariant, format!("no {what} were seen")));
+    let acknowledged: BTreeSet<&str> = lines.iter().filter_map(Line::job).collect();
+    let kinds = lines.iter().filter_map(|line| match line {
+        Line::Asked { mark, kind } if acknowledged.contains(mark.as_str()) => Some(kind),
+        _ => None,
+    });
+    let endless: BTreeSet<&String> = kinds.filter(|kind| !figures.kinds.contains(*kind)).collect();
+    let endless =
+        endless.into_iter().map(|kind| Violation::new(9, format!("no job of kind {kind} was seen to end")));
+    missing.chain(endless).collect()
+}
+
+/// Whoever ends by itself is judged by a sign in its log that it had begun. Logs without such signs would let everything pass.
+fn unsigned(logs: &[PathBuf]) -> Vec<Violation> {
+    let texts: Vec<String> = logs
+        .iter()
+        .map(|log| String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned())
+        .collect();
+    let missing = [Part::Node, Part::Worker]
+        .into_iter()
+        .filter(|part| !texts.iter().any(|text| text.contains(part.sign())));
+    missing.map(|part| Violation::new(7, format!("no log of a {part:?} says \"{}\"", part.sign()))).collect()
 }
 
 /// A process of ours may end, be killed or refuse; it never panics.
@@ -119,6 +148,10 @@ async fn secrets(site: &Site, reader: &Reader, found: &mut Vec<Violation>) -> Re
         !path.extension().is_some_and(|end| end == "db" || end == "pack" || end == "idx")
     });
     found.extend(files.into_iter().map(|what| Violation::new(8, what)));
+    for folder in site.kept_elsewhere().await {
+        let files = site.secrets.found_in_files(&folder, &|_| true);
+        found.extend(files.into_iter().map(|what| Violation::new(8, what)));
+    }
     Ok(())
 }
 
@@ -150,9 +183,22 @@ mod tests {
     fn what_nobody_has_seen_is_not_shown() {
         let unseen = unseen(&Seen::default(), &Figures::default(), &[]);
         let invariants: Vec<u8> = unseen.iter().map(|violation| violation.invariant).collect();
-        assert_eq!(invariants, [1, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(invariants, [1, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let asked = Line::Asked { mark: "m".to_owned(), kind: "clip".to_owned() };
-        assert_eq!(super::unseen(&Seen::default(), &Figures::default(), &[asked]).len(), 10);
+        let of = |lines: &[Line]| super::unseen(&Seen::default(), &Figures::default(), lines);
+        assert_eq!(of(std::slice::from_ref(&asked)).len(), 11);
+        let job = Line::Job { mark: "m".to_owned(), id: 1, via: "cli".to_owned(), answer: None };
+        assert!(of(&[asked, job]).iter().any(|one| one.what == "no job of kind clip was seen to end"));
+    }
+
+    #[test]
+    fn logs_in_which_no_beginning_can_be_told_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, Part::Node.sign()).unwrap();
+        let found = unsigned(&[log]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what.contains("Worker"), "{found:?}");
     }
 
     #[test]

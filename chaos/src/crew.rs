@@ -18,6 +18,16 @@ pub(crate) enum Part {
     Worker,
 }
 
+impl Part {
+    /// What its log says when it has begun its work.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::Node => "listening on http",
+            Self::Worker => "worker started",
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Role {
     part: Part,
@@ -58,13 +68,9 @@ pub(crate) struct Ended {
 
 impl Ended {
     fn of(part: Part, name: &str, log: &str) -> Self {
-        let sign = match part {
-            Part::Node => "listening on http",
-            Part::Worker => "worker started",
-        };
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(4)..].join(" | ");
-        Self { what: format!("{name}: {end}"), had_begun: log.contains(sign) }
+        Self { what: format!("{name}: {end}"), had_begun: log.contains(part.sign()) }
     }
 }
 

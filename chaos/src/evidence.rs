@@ -41,7 +41,7 @@ impl Reader {
         text.and_then(|text| text.parse().ok()).with_context(|| format!("no number: {query}"))
     }
 
-    /// All our tables as text, to look for secrets in.
+    /// All tables as text, those that directives write to as well, to look for secrets in.
     pub(crate) async fn dump(&self) -> Result<String> {
         let tables = match self {
             Self::Sqlite(_) => {
@@ -49,7 +49,7 @@ impl Reader {
             }
             Self::Postgres(_) => {
                 "select table_schema || '.' || table_name from information_schema.tables \
-                 where table_schema = 'stargate' and table_type = 'BASE TABLE'"
+                 where table_schema not in ('pg_catalog', 'information_schema') and table_type = 'BASE TABLE'"
             }
         };
         let mut text = String::new();

@@ -39,7 +39,19 @@ pub(crate) enum Line {
         branch: String,
         /// The commit.
         oid: String,
+        /// Who took it.
+        answer: Answer,
     },
+}
+
+impl Line {
+    /// The mark of a job that was acknowledged.
+    pub(crate) fn job(&self) -> Option<&str> {
+        match self {
+            Self::Job { mark, .. } => Some(mark),
+            Self::Asked { .. } | Self::Push { .. } => None,
+        }
+    }
 }
 
 /// The answer of a node; instants in microseconds, by the machine's clock.
@@ -103,7 +115,11 @@ mod tests {
         let ledger = Ledger::create(&path).unwrap();
         let lines = [
             Line::Asked { mark: "m".to_owned(), kind: "step".to_owned() },
-            Line::Push { branch: "b".to_owned(), oid: "0".repeat(40) },
+            Line::Push {
+                branch: "b".to_owned(),
+                oid: "0".repeat(40),
+                answer: Answer { node: "a1".to_owned(), sent: 1, answered: 2, again: false },
+            },
         ];
         for line in &lines {
             ledger.write(line).unwrap();

@@ -121,18 +121,18 @@ impl Report {
             let _ = writeln!(text, "{words}");
         };
         line(format_args!(
-            "\nfaults by kind                    {}",
+            "\nfaults by kind                      {}",
             self.columns(|part| format!("{:?}", part.kind))
         ));
         for spec in self.faults_that_hit() {
             let of = |part: &Part| part.count(Some(spec.name), true).to_string();
-            line(format_args!("  {:32}{}  {}", spec.name, self.columns(of), spec.about));
+            line(format_args!("  {:34}{}  {}", spec.name, self.columns(of), spec.about));
         }
-        line(format_args!("  {:32}{}", "all", self.columns(|part| part.count(None, true).to_string())));
+        line(format_args!("  {:34}{}", "all", self.columns(|part| part.count(None, true).to_string())));
         let missed = |part: &Part| part.count(None, false).to_string();
-        line(format_args!("  {:32}{}\n", "nothing there to hit", self.columns(missed)));
+        line(format_args!("  {:34}{}\n", "nothing there to hit", self.columns(missed)));
         for (name, of) in FIGURES {
-            line(format_args!("{:34}{}", name, self.columns(of)));
+            line(format_args!("{:36}{}", name, self.columns(of)));
         }
         line(format_args!(""));
         for part in self.parts.iter().filter(|part| !part.left_out.is_empty()) {
@@ -213,7 +213,7 @@ impl Report {
     }
 
     fn columns(&self, of: impl Fn(&Part) -> String) -> String {
-        self.parts.iter().map(|part| format!("{:>10}", of(part))).collect()
+        self.parts.iter().map(|part| format!("{:>13}", of(part))).collect()
     }
 
     fn cells(&self, of: impl Fn(&Part) -> String) -> String {
@@ -223,7 +223,7 @@ impl Report {
 
 type Of = fn(&Part) -> String;
 
-const FIGURES: [(&str, Of); 22] = [
+const FIGURES: [(&str, Of); 24] = [
     ("acknowledged jobs", |p| p.figures.jobs.to_string()),
     ("acknowledged pushes", |p| p.figures.pushes.to_string()),
     ("lost", |p| p.figures.lost.to_string()),
@@ -232,8 +232,12 @@ const FIGURES: [(&str, Of); 22] = [
     ("executions", |p| p.figures.executions.to_string()),
     ("taken over after a lease", |p| p.figures.recovered.to_string()),
     ("of them from workers seen to beat", |p| p.figures.watched.to_string()),
+    ("silence before it, ms: median; most", |p| {
+        format!("{}; {}", p.figures.silence_ms.0, p.figures.silence_ms.1)
+    }),
     ("artifacts compared", |p| p.figures.clips.to_string()),
     ("moves of refs on the remote", |p| p.figures.moves.to_string()),
+    ("entries of the mirror, each ended", |p| p.figures.entries.to_string()),
     ("dead letters requeued", |p| p.requeued.to_string()),
     ("rows of the directive", |p| p.figures.rows.to_string()),
     ("runs of the directive", |p| p.figures.runs.to_string()),

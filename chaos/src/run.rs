@@ -169,6 +169,7 @@ async fn heal(site: &Arc<Site>) -> Result<Vec<Violation>> {
         open.extend(unmirrored(site));
         open.extend(unrecorded(site).await.unwrap_or_else(|error| vec![format!("{error:#}")]));
         open.extend(locked(site));
+        open.extend(check::pending(site));
         if open.is_empty() {
             break;
         }

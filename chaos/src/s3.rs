@@ -66,6 +66,11 @@ impl S3 {
         format!("http://127.0.0.1:{}/buckets/{BUCKET}", self.ports[2].0)
     }
 
+    /// Where it keeps what it was given.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
     /// SIGKILL, and started again. It may take some seconds until it answers.
     pub(crate) fn restart(&mut self, pause: Duration) -> Result<()> {
         self.kill();

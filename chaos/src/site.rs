@@ -173,6 +173,19 @@ impl Site {
         told
     }
 
+    /// What servers keep of what we told them: histories of workflows, and objects.
+    pub(crate) async fn kept_elsewhere(&self) -> Vec<PathBuf> {
+        let mut folders = Vec::new();
+        if let Some(servers) = &self.servers {
+            folders.push(servers.s3.lock().await.data());
+        }
+        if let Some(workflows) = &self.workflows {
+            let server = workflows.server.lock().unwrap_or_else(PoisonError::into_inner);
+            folders.push(server.folder().to_owned());
+        }
+        folders
+    }
+
     /// Reads the store by plain SQL, past the proxy.
     pub(crate) fn reader(&self) -> Reader {
         match &self.servers {
@@ -336,7 +349,8 @@ max_crashes = 1000
 backoff = "20ms"
 "#;
 
-/// With a schedule of every three seconds, which only the leader may fire.
+/// With a schedule of every three seconds, which only the leader may fire. By the defaults it would wait for half a minute after the
+/// first fault, and be there for hardly any of the others.
 const DIRECTIVE: &str = r#"name = "issues"
 queue = "meta-py"
 tenant = "acme"
@@ -357,6 +371,11 @@ map = { title = "/title", number = { from = "/id", type = "integer" }, edition =
 [sink]
 table = "items"
 outbox = "items.changed"
+[retry]
+transient_first = "200ms"
+transient_max = "1s"
+conflict_first = "100ms"
+conflict_max = "500ms"
 "#;
 
 /// The configuration, the directive, the remote, and a recording to cut clips from.

@@ -25,7 +25,7 @@ pub(super) async fn judge(
         let pushed: Vec<&str> = lines
             .iter()
             .filter_map(|line| match line {
-                Line::Push { branch: of, oid } if of == branch => Some(oid.as_str()),
+                Line::Push { branch: of, oid, .. } if of == branch => Some(oid.as_str()),
                 _ => None,
             })
             .collect();

@@ -40,6 +40,12 @@ pub(crate) struct Figures {
     pub(crate) rows: i64,
     /// Runs of the directive.
     pub(crate) runs: i64,
+    /// Entries of the mirror's journal that have come to an end.
+    pub(crate) entries: usize,
+    /// How long a worker had been silent when a job was taken from it, in milliseconds: half of all, and the most.
+    pub(crate) silence_ms: (i64, i64),
+    /// Kinds of which a job has ended.
+    pub(crate) kinds: BTreeSet<String>,
 }
 
 struct Ended {
@@ -51,7 +57,8 @@ struct Ended {
     last_seq: i64,
     started_seq: i64,
     mark: String,
-    error: String,
+    /// The code of the error, and its class.
+    error: (String, String),
     /// Which execution told the result: its attempt, and the process that it was. An attempt that a shutdown gave back is
     /// counted again, so two executions may be of one number.
     told_by: Option<(i64, i64)>,
@@ -62,11 +69,19 @@ const HISTORY: &str = "select h.id, l.kind, h.state, h.attempt, µ(h.run_at), h.
      where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
 const OPEN: &str = "select j.id, l.kind, j.stage, j.payload, coalesce(j.error, '{}'), j.attempt from @job j join @lane l on l.id = j.lane_id \
      where l.kind in ('step', 'long', 'fails', 'refused', 'clip')";
+/// What follows from a push, which nobody asked for and everybody relies on.
+const FOLLOWING: &str = "select j.id, l.kind, j.stage from @job j join @lane l on l.id = j.lane_id \
+     where l.kind in ('push:process', 'repo:size_recalc')";
+/// Pushes that were recorded, the jobs that were made of them, and how many of these are done.
+const FOLLOWED: &str = "select (select count(*) from @push_event), count(*), \
+     coalesce(sum(case when h.state = 2 then 1 else 0 end), 0) \
+     from @job_history h join @lane l on l.id = h.lane_id where l.kind = 'push:process'";
 const EVENTS: &str = "select job_id, seq, event, µ(at), data from @job_event order by job_id, seq";
 
 /// What users asked for and is not done yet.
 pub(crate) async fn unfinished(reader: &Reader) -> Result<Vec<String>> {
-    let rows = reader.rows(OPEN).await?;
+    let mut rows = reader.rows(OPEN).await?;
+    rows.extend(reader.rows(FOLLOWING).await?);
     let events = "select count(*) from @push_event where processed_at is null";
     let mut open: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
     let pushes = reader.number(events).await?;
@@ -82,8 +97,10 @@ pub(super) async fn judge(site: &Site, reader: &Reader, lines: &[Line], seen: &S
     let open = reader.rows(OPEN).await?;
     let events = reader.rows(EVENTS).await?;
     ledgered(&mut verdict, lines, &ended, &open);
+    followed(&mut verdict.violations, &reader.rows(FOLLOWED).await?);
     for job in &ended {
         as_expected(&mut verdict.violations, job);
+        verdict.figures.kinds.insert(job.kind.clone());
     }
     timelines(&mut verdict, &ended, &events);
     let lapses = site.lapses.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -119,7 +136,7 @@ fn ended(row: &Row) -> Result<Ended> {
         last_seq: number(5)?,
         started_seq: number(6)?,
         mark: mark_of(text(7)?),
-        error: error["code"].as_str().unwrap_or_default().to_owned(),
+        error: ["code", "class"].map(|name| error[name].as_str().unwrap_or_default().to_owned()).into(),
         told_by: serde_json::from_str::<Value>(text(9)?)
             .ok()
             .and_then(|result| Some((result["attempt"].as_i64()?, result["by"].as_i64()?))),
@@ -190,20 +207,33 @@ fn ledgered(verdict: &mut Verdict, lines: &[Line], ended: &[Ended], open: &[Row]
     verdict.figures.unknown = ended.iter().filter(|job| !acknowledged.contains(&job.id)).count();
 }
 
+/// Each recorded push has made one job, and that is done.
+fn followed(found: &mut Vec<Violation>, rows: &[Row]) {
+    let counts: Vec<&str> = rows.iter().flatten().flatten().map(String::as_str).collect();
+    let all_same = counts.len() == 3 && counts.iter().all(|count| *count == counts[0]);
+    if !all_same {
+        let what = "pushes recorded, their jobs, those done";
+        found.push(Violation::new(1, format!("{what}: {counts:?} should be the same number")));
+    }
+}
+
 /// How a job has to end is decided by its kind, on every store alike (INV-9).
 fn as_expected(found: &mut Vec<Violation>, job: &Ended) {
     const DONE: i64 = 2;
     const FAILED: i64 = 3;
-    let right = match job.kind.as_str() {
-        "step" | "long" => job.state == DONE,
+    let (code, class) = (job.error.0.as_str(), job.error.1.as_str());
+    let right = match (job.kind.as_str(), job.state) {
+        ("step" | "long" | "clip", DONE) => true,
         // A clip may lose three workers, which is its limit.
-        "clip" => job.state == DONE || job.error == "WORKER_LOST",
-        "fails" => job.state == FAILED && job.attempt == 3,
-        _ => job.state == FAILED,
+        ("clip", FAILED) => code == "WORKER_LOST",
+        ("fails", FAILED) => job.attempt == 3 && code == "RETRIES_EXHAUSTED",
+        ("refused", FAILED) => (code, class) == ("EXEC_FAILED", "ValidationFailure"),
+        _ => false,
     };
     if !right {
-        let Ended { id, kind, state, attempt, error, .. } = job;
-        let what = format!("job {id} of kind {kind} ended in state {state} at attempt {attempt}: {error}");
+        let Ended { id, kind, state, attempt, .. } = job;
+        let what =
+            format!("job {id} of kind {kind} ended in state {state} at attempt {attempt}: {code} {class}");
         found.push(Violation::new(9, what));
     }
 }
@@ -250,12 +280,15 @@ fn early(
     let is_kept = |beat: &&i64| !lapses.iter().any(|(from, to)| (from..=to).contains(beat));
     let column = |row: &Row, at: usize| row.get(at).and_then(Option::clone).unwrap_or_default();
     let lease = i64::try_from(LEASE.as_micros()).unwrap_or(i64::MAX);
+    let mut silences = Vec::new();
     for row in events.iter().filter(|row| column(row, 2) == "requeued:stale") {
         verdict.figures.recovered += 1;
         let data: Value = serde_json::from_str(&column(row, 4)).unwrap_or_default();
         let at: i64 = column(row, 3).parse().unwrap_or(0);
         let beats = data["worker"].as_str().and_then(|worker| beats.get(worker));
         verdict.figures.watched += usize::from(beats.is_some());
+        let last = beats.and_then(|beats| beats.range(..at - OWN_BEAT_MICROS).next_back());
+        silences.extend(last.map(|last| (at - last) / 1000));
         let beat = beats.and_then(|beats| beats.range(at - lease + 1..at - OWN_BEAT_MICROS).find(is_kept));
         if let Some(beat) = beat {
             let what =
@@ -263,6 +296,9 @@ fn early(
             verdict.violations.push(Violation::new(6, what));
         }
     }
+    silences.sort_unstable();
+    let half = silences.get(silences.len() / 2).copied();
+    verdict.figures.silence_ms = (half.unwrap_or(0), silences.last().copied().unwrap_or(0));
 }
 
 /// Handlers tell hundredths of a second.
@@ -334,7 +370,7 @@ mod tests {
     use super::*;
 
     fn job(id: i64, mark: &str) -> Ended {
-        let (kind, error) = ("step".to_owned(), String::new());
+        let (kind, error) = ("step".to_owned(), (String::new(), String::new()));
         let mark = mark.to_owned();
         Ended {
             id,
@@ -394,6 +430,19 @@ mod tests {
     }
 
     #[test]
+    fn a_push_that_made_no_job_or_two_or_one_that_failed_is_found() {
+        let found = |counts: [&str; 3]| {
+            let mut found = Vec::new();
+            followed(&mut found, &[counts.map(|count| Some(count.to_owned())).to_vec()]);
+            found.len()
+        };
+        assert_eq!(found(["3", "3", "3"]), 0);
+        for wrong in [["3", "2", "2"], ["3", "4", "4"], ["3", "3", "2"]] {
+            assert_eq!(found(wrong), 1, "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn a_job_that_was_taken_over_too_early_is_found() {
         let row = |at: i64| {
             ["1", "3", "requeued:stale", &at.to_string(), r#"{"worker":"w"}"#]
@@ -404,6 +453,7 @@ mod tests {
         let mut verdict = Verdict::default();
         early(&mut verdict, &[row(2_001_000)], &beats, &[]);
         assert_eq!((verdict.violations.len(), verdict.figures.recovered), (0, 1));
+        assert_eq!(verdict.figures.silence_ms, (2000, 2000));
         early(&mut verdict, &[row(2_000_000)], &beats, &[(2000, 3000)]);
         assert_eq!(verdict.violations.len(), 1);
         early(&mut verdict, &[row(2_000_000)], &beats, &[(500, 1500)]);
@@ -416,6 +466,21 @@ mod tests {
         as_expected(&mut violations, &Ended { state: 3, ..job(1, "m") });
         as_expected(&mut violations, &job(1, "m"));
         assert_eq!(violations.iter().map(|v| v.invariant).collect::<Vec<_>>(), [9]);
+        let wrong = |kind: &str, attempt, code: &str, class: &str| {
+            let error = (code.to_owned(), class.to_owned());
+            let mut violations = Vec::new();
+            as_expected(
+                &mut violations,
+                &Ended { kind: kind.to_owned(), state: 3, attempt, error, ..job(1, "m") },
+            );
+            !violations.is_empty()
+        };
+        assert!(!wrong("fails", 3, "RETRIES_EXHAUSTED", "RetryableTransient"));
+        assert!(wrong("fails", 2, "RETRIES_EXHAUSTED", "RetryableTransient"));
+        assert!(wrong("fails", 3, "EXEC_FAILED", "Fatal"));
+        assert!(!wrong("refused", 1, "EXEC_FAILED", "ValidationFailure"));
+        assert!(wrong("refused", 1, "EXEC_FAILED", "RetryableTransient"));
+        assert!(!wrong("clip", 3, "WORKER_LOST", "Fatal") && wrong("clip", 3, "CLIP_FAILED", "Fatal"));
     }
 
     #[test]

@@ -97,13 +97,20 @@ fn overlaps(terms: &[Term]) -> Vec<String> {
 /// Writes that a node took outside of its terms, by the store's clock, which is that of the machine.
 fn stale(lines: &[Line], terms: &[Term], times: &HashMap<i64, i64>) -> Vec<String> {
     let mut found = Vec::new();
+    let led = |answer: &Answer| {
+        let in_it = |term: &Term| term.instance == answer.node && term.meets(answer.sent, answer.answered);
+        terms.iter().any(in_it)
+    };
     for line in lines {
-        let Line::Job { id, answer: Some(Answer { node, sent, answered, again }), mark, .. } = line else {
-            continue;
-        };
+        if let Line::Push { oid, answer, .. } = line
+            && !led(answer)
+        {
+            found.push(format!("{oid} was taken by {}, which had no term then", answer.node));
+        }
+        let Line::Job { id, answer: Some(answer), mark, .. } = line else { continue };
         let Some(at) = times.get(id) else { continue };
-        let led = |term: &Term| term.instance == *node && term.meets(*sent, *answered);
-        if !terms.iter().any(led) {
+        let Answer { node, sent, again, .. } = answer;
+        if !led(answer) {
             found.push(format!("job {id} ({mark}) was taken by {node}, which had no term then"));
         }
         match terms.iter().rev().find(|term| term.meets(*at, *at)) {
@@ -165,6 +172,12 @@ mod tests {
         let late = [term(1, "a", 1, Some(5)), term(2, "b", 6, None), term(3, "a", 9, None)];
         assert!(stale(&line("a", 7, 8), &late, &HashMap::from([(1, 7)]))[0].contains("no term then"));
         assert!(stale(&line("b", 7, 8), &late, &HashMap::from([(1, 0)]))[0].contains("written in no term"));
+        let push = |node: &str| {
+            let answer = Answer { node: node.into(), sent: 6, answered: 8, again: false };
+            [Line::Push { branch: "left".into(), oid: "c".into(), answer }]
+        };
+        assert_eq!(stale(&push("b"), &good, &HashMap::new()), [""; 0]);
+        assert_eq!(stale(&push("a"), &good, &HashMap::new()), ["c was taken by a, which had no term then"]);
         let gap = [term(1, "a", 1, Some(4)), term(2, "b", 6, None)];
         for again in [false, true] {
             let found = stale(&tried("b", 7, 8, again), &gap, &HashMap::from([(1, 5)]));

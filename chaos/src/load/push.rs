@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::Shift;
-use crate::ledger::Line;
+use crate::ledger::{Answer, Line, now_micros};
 use crate::site::Site;
 
 /// What one push may take; git itself waits for ever.
@@ -20,10 +20,12 @@ pub(super) async fn run(shift: Shift, branch: &'static str) -> Result<()> {
     must(&shift.site, None, &["init", "-q", "-b", branch, &clone.display().to_string()]).await?;
     let mut number = 0;
     let mut taken = true;
+    let mut again = false;
     while shift.goes_on() {
         if taken {
             // A commit more; one that was not taken is pushed again, perhaps with others.
             number += 1;
+            again = false;
             let text = format!("{branch} {number}");
             must(&shift.site, Some(&clone), &["commit", "-q", "--allow-empty", "-m", &text]).await?;
         }
@@ -33,15 +35,22 @@ pub(super) async fn run(shift: Shift, branch: &'static str) -> Result<()> {
         for node in nodes {
             let url = format!("http://{}/git/r.git", node.address);
             let refspec = format!("HEAD:refs/heads/{branch}");
+            let sent = now_micros()?;
             let output = git(&shift.site, Some(clone.clone()), &["push", "-q", &url, &refspec]).await?;
             // What hooks say comes to the pusher.
             shift.site.overhear(&output)?;
             if output.status.success() {
-                shift.site.ledger.write(&Line::Push { branch: branch.to_owned(), oid: oid.clone() })?;
+                let answer = Answer { node: node.instance, sent, answered: now_micros()?, again };
+                shift.site.ledger.write(&Line::Push {
+                    branch: branch.to_owned(),
+                    oid: oid.clone(),
+                    answer,
+                })?;
                 shift.counts.pushes.fetch_add(1, Ordering::Relaxed);
                 taken = true;
                 break;
             }
+            again = true;
             shift.counts.failed_pushes.fetch_add(1, Ordering::Relaxed);
         }
         tokio::time::sleep(Duration::from_millis(150)).await;

@@ -3,6 +3,7 @@
 //! `cargo xtask test` installs the program and starts the shared server.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -115,6 +116,11 @@ impl Server {
     /// Its only namespace.
     pub fn namespace(&self) -> Namespace {
         Namespace { address: format!("127.0.0.1:{}", self.port), name: "default".to_owned() }
+    }
+
+    /// Where it keeps what it knows.
+    pub fn folder(&self) -> &Path {
+        self.home.path()
     }
 
     /// Kills it.
