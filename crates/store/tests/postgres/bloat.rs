@@ -20,8 +20,9 @@ async fn the_hot_table_does_not_grow_with_the_jobs_that_went_through_it() {
         let before = number(&look, vacuums).await;
         enqueue(&store, ROUND).await;
         run(&store, worker, ROUND).await;
-        assert_eq!(claim(&store, worker).await.len(), 0);
+        // A worker with nothing to do goes on asking; the one before may still be under way when it first does.
         eventually(PATIENCE, "a vacuum after so many jobs", || async {
+            assert_eq!(claim(&store, worker).await.len(), 0);
             let count = number(&look, vacuums).await;
             if count > before { Ok(()) } else { Err(format!("{count} vacuums")) }
         })
