@@ -11,6 +11,13 @@ pub(crate) struct Bar {
     pub(crate) is_ours: bool,
 }
 
+/// Which bars are the good ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Better {
+    Longer,
+    Shorter,
+}
+
 const WIDTH: f64 = 760.0;
 const NAMES: f64 = 300.0;
 const ROW: f64 = 26.0;
@@ -21,13 +28,21 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}.title{font-w
     .ours{fill:#2563eb}.other{fill:#9ca3af}\
     @media(prefers-color-scheme:dark){text{fill:#ddd}.ours{fill:#60a5fa}.other{fill:#6b7280}}";
 
-/// A chart of bars, the longest first.
-pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
+/// A chart of bars, the best first.
+pub(crate) fn bars(title: &str, unit: &str, better: Better, bars: &[Bar]) -> String {
     let mut bars = bars.to_vec();
-    bars.sort_by(|one, other| other.value.total_cmp(&one.value));
-    let most = bars.first().map_or(1.0, |bar| bar.value).max(f64::MIN_POSITIVE);
+    bars.sort_by(|one, other| one.value.total_cmp(&other.value));
+    let most = bars.last().map_or(1.0, |bar| bar.value).max(f64::MIN_POSITIVE);
+    // Most charts are of rates, where it goes without saying.
+    let hint = match better {
+        Better::Shorter => ", lower is better",
+        Better::Longer => {
+            bars.reverse();
+            ""
+        }
+    };
     let height = TOP + ROW * bars.len() as f64 + 10.0;
-    let title = escape(&format!("{title}, {unit}"));
+    let title = escape(&format!("{title}, {unit}{hint}"));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n\
          <style>{STYLE}</style>\n<text class=\"title\" x=\"8\" y=\"22\">{title}</text>\n"
@@ -75,12 +90,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_bar_comes_first_and_names_are_escaped() {
+    fn the_best_bar_comes_first_and_names_are_escaped() {
         let bar = |name: &str, value, is_ours| Bar { name: name.into(), value, is_ours };
-        let svg = bars("drain", "jobs/s", &[bar("a<b & c", 10.0, false), bar("ours", 20_000.0, true)]);
-        assert!(svg.find(">ours<").unwrap() < svg.find("a&lt;b &amp; c").unwrap(), "{svg}");
+        let both = [bar("a<b & c", 10.0, false), bar("ours", 20_000.0, true)];
+        let is_ours_first = |svg: &str| svg.find(">ours<").unwrap() < svg.find("a&lt;b &amp; c").unwrap();
+        let svg = bars("drain", "jobs/s", Better::Longer, &both);
+        assert!(is_ours_first(&svg) && svg.contains(">drain, jobs/s<"), "{svg}");
         assert!(svg.contains("class=\"ours\"") && svg.contains(">20,000<"), "{svg}");
-        assert_eq!(bars("empty", "s", &[]).matches("<rect").count(), 0);
+        let svg = bars("start", "ms", Better::Shorter, &both);
+        assert!(!is_ours_first(&svg) && svg.contains(">start, ms, lower is better<"), "{svg}");
+        assert_eq!(bars("empty", "s", Better::Longer, &[]).matches("<rect").count(), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::facts::Machine;
 use crate::report::{Figure, Goal};
 use crate::results::{Part, Results};
 
@@ -18,6 +19,9 @@ pub(crate) struct Since {
     /// Of the run before.
     pub(crate) date: String,
     pub(crate) commit: String,
+    /// Nothing if that was not kept when the run was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) machine: Option<Machine>,
     pub(crate) changes: Vec<Change>,
     /// Figures and whole parts that only the run before has.
     pub(crate) missing: Vec<String>,
@@ -50,6 +54,7 @@ impl Since {
         Self {
             date: before.facts.date.clone(),
             commit: before.facts.commit.clone(),
+            machine: Some(before.facts.machine()),
             changes: changes(before, now),
             missing: missing(before, now),
         }

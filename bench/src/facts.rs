@@ -31,6 +31,21 @@ pub(crate) struct Facts {
     pub(crate) load_after: f64,
 }
 
+/// What has to be known of the machine of a run to compare absolute figures with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    processor: String,
+    cores: usize,
+    /// The load average of a minute before the run.
+    pub(crate) load_before: f64,
+}
+
+impl Machine {
+    pub(crate) fn name(&self) -> String {
+        format!("{}, {} cores", self.processor, self.cores)
+    }
+}
+
 impl Facts {
     /// Also of the server, if there is one that answers.
     pub(crate) async fn of_this_machine(server: Option<&str>) -> Self {
@@ -42,7 +57,10 @@ impl Facts {
         };
         Self {
             date: stargate_base::clock::wall().strftime("%Y-%m-%d").to_string(),
-            commit: said("git", &["rev-parse", "--short", "HEAD"]),
+            commit: commit(
+                &said("git", &["rev-parse", "--short", "HEAD"]),
+                &said("git", &["status", "--porcelain", "--untracked-files=no"]),
+            ),
             processor: field(&file("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             memory_mib: memory_kib >> 10,
@@ -56,12 +74,16 @@ impl Facts {
         }
     }
 
+    pub(crate) fn machine(&self) -> Machine {
+        Machine { processor: self.processor.clone(), cores: self.cores, load_before: self.load_before }
+    }
+
     /// For people: what it is called, and what it is.
     pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let version = |text: &str, program: &str| text.trim_start_matches(program).trim().to_owned();
         let mut rows = vec![
             ("run on", format!("{}, commit {}", self.date, self.commit)),
-            ("processor", format!("{}, {} cores", self.processor, self.cores)),
+            ("processor", self.machine().name()),
             ("memory", format!("{} MiB", self.memory_mib)),
             ("kernel", self.kernel.clone()),
             ("folder for temporary files", self.temporary_files.clone()),
@@ -77,6 +99,11 @@ impl Facts {
 /// The load average of the last minute.
 pub(crate) fn load() -> f64 {
     file("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
+}
+
+/// A commit, and whether more has changed since it.
+fn commit(commit: &str, changes: &str) -> String {
+    format!("{commit}{}", if changes.is_empty() { "" } else { ", with changes" })
 }
 
 fn file(path: &str) -> String {
@@ -128,6 +155,12 @@ mod tests {
         assert_eq!(file_system(mounts, Path::new("/tmp/fast")), "tmpfs on tmpfs");
         assert_eq!(file_system(mounts, Path::new("/var")), "overlay on overlay");
         assert_eq!(file_system("", Path::new("/var")), "");
+    }
+
+    #[test]
+    fn a_tree_that_is_not_that_of_its_commit_is_marked() {
+        assert_eq!(commit("abc1234", ""), "abc1234");
+        assert_eq!(commit("abc1234", "M bench/src/facts.rs"), "abc1234, with changes");
     }
 
     #[tokio::test]

@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// Small pushes, for what hooks add and for the time until the mirror has them.
     #[arg(long, default_value_t = 40)]
     pushes: usize,
+    /// Rounds of the drain [default: as many as of the rest]
+    #[arg(long)]
+    drain_repeats: Option<usize>,
     /// Entries that are drained one by one in each round.
     #[arg(long, default_value_t = 100)]
     entries: usize,
@@ -76,7 +79,8 @@ impl Options {
 }
 
 pub(crate) async fn run(options: &Options) -> Result<()> {
-    let counts = [options.repeats, options.pushes, options.entries, options.backlog];
+    let drains = options.drain_repeats.unwrap_or(options.repeats);
+    let counts = [options.repeats, options.pushes, drains, options.entries, options.backlog];
     ensure!(
         options.mib > 0 && options.crowd_mib > 0 && !counts.contains(&0),
         "nothing can be measured with 0 of something"
@@ -98,7 +102,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     }
     if options.wants(Part::Drain) {
         let sizes = drain::Sizes { entries: options.entries, backlog: options.backlog };
-        drain::run(&client, &stargate, &sizes, options.repeats).await?;
+        drain::run(&client, &stargate, &sizes, drains).await?;
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ use crate::report::{Goal, heading, line, median};
 
 const SMALL: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(3600);
+/// Of a page, in ms. The slowest of all is held against it: a goal for each would fill the table of targets with the same one.
+const PAGE: Goal = Goal::AtMost(50.0);
 
 pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -30,12 +32,14 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
         line(&format!("claim of {limit}, {jobs} queued"), large, "ms", &Goal::None);
         line(&format!("claim of {limit}: ratio"), large / small, "", &Goal::AtMost(1.2));
     }
-    listings(&store, &format!("{jobs} queued")).await?;
+    let queued = listings(&store, &format!("{jobs} queued")).await?;
     noop::drain(&store, jobs)
         .await
         .map(|rate| line("drain of the large backlog", rate, "jobs/s", &Goal::None))?;
     heading(&format!("{}: listings with {jobs} finished jobs", store.facts().name));
-    listings(&store, &format!("{jobs} finished")).await
+    let finished = listings(&store, &format!("{jobs} finished")).await?;
+    line(&slowest_listing(jobs), queued.max(finished), "ms", &PAGE);
+    Ok(())
 }
 
 async fn register(store: &SharedStore) -> Result<WorkerId> {
@@ -68,8 +72,9 @@ async fn claim_cost(store: &SharedStore, worker: WorkerId, limit: u32) -> Result
     Ok(median(times))
 }
 
-/// The slowest of a few looks at one page, for every filter.
-async fn listings(store: &SharedStore, jobs: &str) -> Result<()> {
+/// The slowest of a few looks at one page, for every filter; answers the slowest of all.
+async fn listings(store: &SharedStore, jobs: &str) -> Result<f64> {
+    let mut slowest_of_all = 0.0_f64;
     for (name, filter) in filters() {
         let mut slowest = 0.0_f64;
         for _ in 0..5 {
@@ -77,14 +82,19 @@ async fn listings(store: &SharedStore, jobs: &str) -> Result<()> {
             store.jobs(filter.clone()).await?;
             slowest = slowest.max(began.elapsed().as_secs_f64() * 1e3);
         }
-        line(&listing(jobs, name), slowest, "ms", &Goal::AtMost(50.0));
+        line(&listing(jobs, name), slowest, "ms", &Goal::None);
+        slowest_of_all = slowest_of_all.max(slowest);
     }
-    Ok(())
+    Ok(slowest_of_all)
 }
 
 /// Both listings have the same filters in the same group; what there is to list tells them apart.
 fn listing(jobs: &str, filter: &str) -> String {
     format!("page of 50 of {jobs}, {filter}")
+}
+
+fn slowest_listing(jobs: usize) -> String {
+    format!("slowest page of 50 of {jobs} jobs")
 }
 
 fn filters() -> [(&'static str, JobFilter); 7] {
@@ -109,7 +119,8 @@ mod tests {
         let names: std::collections::BTreeSet<String> = ["1000000 queued", "1000000 finished"]
             .iter()
             .flat_map(|jobs| filters().map(|(filter, _)| listing(jobs, filter)))
+            .chain([slowest_listing(1_000_000)])
             .collect();
-        assert_eq!(names.len(), 2 * filters().len(), "{names:?}");
+        assert_eq!(names.len(), 2 * filters().len() + 1, "{names:?}");
     }
 }

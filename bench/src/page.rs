@@ -6,9 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::chart::{self, Bar, thousands};
+use crate::chart::{self, Bar, Better, thousands};
 use crate::compare::{Change, Since, Verdict};
-use crate::report::Goal;
+use crate::facts::Machine;
+use crate::report::{Figure, Goal};
 use crate::results::{Part, Results};
 
 const PAGE: &str = "docs/benchmarks.md";
@@ -37,14 +38,20 @@ Let nothing else run meanwhile. `--store` keeps the results in the project and w
 ";
 
 /// What has to be known to read the figures of a part.
-const EXPLANATIONS: &[(&str, &str)] = &[(
-    "peers",
-    "\
+const EXPLANATIONS: &[(&str, &str)] = &[
+    (
+        "peers",
+        "\
 Durability: everybody's enqueues and ends are answered after a synchronous commit. Our claims and heartbeats commit with
 `synchronous_commit = off`: a claim that is lost in a crash of the server is given out again, and nothing that was accepted is lost
 by that. No rival sets it, so their claims are synchronous commits like everything else they write; the fast ones claim hundreds to
 thousands at once. \"all synchronous\" is Stargate with claims and heartbeats that wait for the disk, too.",
-)];
+    ),
+    (
+        "git-large",
+        "For the memory of the node, which holds nothing of what it passes on. One round, whose ratios are not judged.",
+    ),
+];
 
 /// Writes the page and its charts.
 pub(crate) fn write(results: &Results, project: &Path) -> Result<()> {
@@ -68,8 +75,7 @@ pub(crate) fn page(results: &Results, notes: &str) -> String {
     for part in &results.parts {
         page.push_str(&section(part));
     }
-    let _ =
-        write!(page, "\n## Since the run before\n\n{}\n{AGAIN}", table_of_changes(results.since.as_ref()));
+    let _ = write!(page, "\n## Since the run before\n\n{}\n{AGAIN}", table_of_changes(results));
     page
 }
 
@@ -149,14 +155,15 @@ fn beside_goal(value: f64, goal: Goal) -> String {
     }
 }
 
-fn table_of_changes(since: Option<&Since>) -> String {
-    let Some(Since { date, commit, changes, missing }) = since else {
+fn table_of_changes(results: &Results) -> String {
+    let Some(Since { date, commit, machine, changes, missing }) = &results.since else {
         return "There is nothing to compare it with.\n".to_owned();
     };
+    let machines = machine.as_ref().map_or_else(String::new, |then| machines(then, &results.facts.machine()));
     if changes.is_empty() && missing.is_empty() {
-        return format!("Nothing differs by more than a tenth from {date}, commit {commit}.\n");
+        return format!("Nothing differs by more than a tenth from {date}, commit {commit}.\n{machines}");
     }
-    let mut text = format!("Compared with {date}, commit {commit}.\n");
+    let mut text = format!("Compared with {date}, commit {commit}.\n{machines}");
     if !changes.is_empty() {
         text.push_str("\nMore than a tenth away (ratios: a twentieth), or on the other side of a goal:\n\n");
         text.push_str("| | before | now | |\n| --- | ---: | ---: | --- |\n");
@@ -172,6 +179,21 @@ fn table_of_changes(since: Option<&Since>) -> String {
         let _ = writeln!(text, "- {name}");
     }
     text
+}
+
+/// What the two runs had to do with the machine: without that a slower one would be read as a slower program.
+fn machines(then: &Machine, now: &Machine) -> String {
+    let load =
+        format!("The load average before was {:.1} then and {:.1} now.\n", then.load_before, now.load_before);
+    // As far as names tell: two that are called the same may still have other neighbours.
+    if then.name() == now.name() {
+        return load;
+    }
+    format!(
+        "{load}\n**That was another machine** ({}; now {}): absolute figures tell of the machines first, ratios of the program.\n",
+        then.name(),
+        now.name()
+    )
 }
 
 fn words(verdict: Verdict) -> &'static str {
@@ -190,7 +212,7 @@ pub(crate) fn targets(results: &Results) -> String {
 
 /// What has changed, for a terminal.
 pub(crate) fn changes(results: &Results) -> String {
-    format!("=== since the stored run\n{}", table_of_changes(results.since.as_ref()))
+    format!("=== since the stored run\n{}", table_of_changes(results))
 }
 
 struct Chart {
@@ -199,29 +221,50 @@ struct Chart {
     svg: String,
 }
 
-/// One for each group of rates, and each thing that is measured in it, that has something to compare.
+/// One for each group of figures, and each thing that is measured in it, that has something to compare.
 fn charts(results: &Results) -> Vec<Chart> {
-    let rates = || results.figures().filter(|(_, figure)| figure.unit.ends_with("/s"));
+    let drawn = || results.figures().filter(|(_, figure)| better(&figure.unit).is_some());
     let named: BTreeSet<_> =
-        rates().filter_map(|(part, figure)| Some((part, &figure.group, measure(&figure.what)?))).collect();
-    let mut groups: BTreeMap<(&str, &str, &str, &str), Vec<Bar>> = BTreeMap::new();
-    for (part, figure) in rates() {
+        drawn().filter_map(|(part, figure)| Some((part, &figure.group, measure(&figure.what)?))).collect();
+    let mut groups: BTreeMap<(&str, &str, &str, &str), Vec<&Figure>> = BTreeMap::new();
+    for (part, figure) in drawn() {
         // Ours may go without saying whose it is.
         let alone = figure.what.split(',').next().unwrap_or_default();
         let alone = named.contains(&(part, &figure.group, alone)).then_some(alone);
         let what = measure(&figure.what).or(alone).unwrap_or_default();
-        let bar = Bar { name: who(&figure.what), value: figure.value, is_ours: !is_other(&figure.what) };
-        groups.entry((part, &figure.group, what, &figure.unit)).or_default().push(bar);
+        groups.entry((part, &figure.group, what, &figure.unit)).or_default().push(figure);
     }
-    let with_others = groups.into_iter().filter(|(_, bars)| bars.iter().any(|bar| !bar.is_ours));
-    let chart = |((part, group, what, unit), bars): ((&str, &str, &str, &str), Vec<Bar>)| {
+    let compared = groups.into_iter().filter(|(_, figures)| figures.iter().any(|figure| is_compared(figure)));
+    let chart = |((part, group, what, unit), figures): ((&str, &str, &str, &str), Vec<&Figure>)| {
         let title =
             if what.is_empty() { format!("{part}: {group}") } else { format!("{part}: {group}: {what}") };
         let file =
             format!("{}.svg", title.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-        Chart { svg: chart::bars(&title, unit, &bars), title, file }
+        let bars: Vec<Bar> = figures.into_iter().map(bar).collect();
+        Some(Chart { svg: chart::bars(&title, unit, better(unit)?, &bars), title, file })
     };
-    with_others.map(chart).collect()
+    compared.filter_map(chart).collect()
+}
+
+fn bar(figure: &Figure) -> Bar {
+    Bar { name: who(&figure.what), value: figure.value, is_ours: !is_other(&figure.what) }
+}
+
+/// Of what is in this unit; nothing where no chart is drawn of it.
+fn better(unit: &str) -> Option<Better> {
+    match unit {
+        "ms" | "bytes" => Some(Better::Shorter),
+        _ => unit.ends_with("/s").then_some(Better::Longer),
+    }
+}
+
+/// Whether a chart is worth it for this one: beside a rate stand peers and raw limits, beside a time or a size only peers, because
+/// others do not measure the same.
+fn is_compared(figure: &Figure) -> bool {
+    match better(&figure.unit) {
+        Some(Better::Shorter) => is_peer(&figure.what),
+        _ => is_other(&figure.what),
+    }
 }
 
 /// What is measured, where the name of a figure begins with whose it is: `peer x (best): insert, 1000 a call`, `dlt, first`.
@@ -246,9 +289,12 @@ fn who(what: &str) -> String {
 
 /// Peers and raw limits, by what their figures are called.
 fn is_other(what: &str) -> bool {
-    ["peer ", "raw client", "bare ", "http-backend", "dlt", "Singer", "git push"]
-        .iter()
-        .any(|name| what.starts_with(name))
+    let others = ["raw client", "bare ", "http-backend", "dlt", "Singer", "git push"];
+    is_peer(what) || others.iter().any(|name| what.starts_with(name))
+}
+
+fn is_peer(what: &str) -> bool {
+    what.starts_with("peer ")
 }
 
 #[cfg(test)]
@@ -290,7 +336,8 @@ mod tests {
         after.since = Some(Since::between(&before, &after));
         let page = page(&after, "");
         for expected in [
-            "Compared with 2026-01-02, commit abc.\n\nMissing now:\n\n- postgres: Postgres: drain\n- postgres: Postgres: start\n",
+            "Compared with 2026-01-02, commit abc.\n",
+            "\nMissing now:\n\n- postgres: Postgres: drain\n- postgres: Postgres: start\n",
             "1 of 1 reached.\n\npostgres: peer x (best): not run: no npm.\n",
             "### postgres\n\n- peer x (best): not run: no npm\n\n| | | figure | unit |\n",
             "| postgres | Postgres: drain / fastest rival: peer y (best) | 2  | at least 1.5 | yes |",
@@ -305,6 +352,24 @@ mod tests {
         assert_eq!(beside_goal(0.9687, Goal::AtLeast(0.97)), "0.9687");
         assert_eq!(beside_goal(0.97, Goal::AtLeast(0.97)), "0.97");
         assert_eq!(beside_goal(1.2345, Goal::AtLeast(0.97)), "1.23");
+    }
+
+    #[test]
+    fn a_run_on_another_machine_is_told_from_one_on_the_same() {
+        let before = results(&[("drain", 100.0, "jobs/s", Goal::None)]);
+        let changes = |processor: &str, drain: f64| {
+            let mut after = results(&[("drain", drain, "jobs/s", Goal::None)]);
+            after.facts.processor = processor.into();
+            after.since = Some(Since::between(&before, &after));
+            table_of_changes(&after)
+        };
+        let load = "commit abc.\nThe load average before was 0.1 then and 0.1 now.\n";
+        let other = "**That was another machine** (a processor, 2 cores; now another, 2 cores): ";
+        for drain in [100.0, 50.0] {
+            let (same, moved) = (changes("a processor", drain), changes("another", drain));
+            assert!(same.contains(load) && !same.contains("another machine"), "{same}");
+            assert!(moved.contains(load) && moved.contains(other), "{moved}");
+        }
     }
 
     #[test]
@@ -329,6 +394,24 @@ mod tests {
         assert_eq!(measure("dlt, Arrow, first"), Some("first"));
         assert_eq!(who("dlt, Arrow, first"), "dlt, Arrow");
         assert_eq!((measure("bare loop, two queues"), who("bare loop")), (None, "bare loop".to_owned()));
+    }
+
+    #[test]
+    fn times_and_sizes_beside_a_peer_have_charts_and_those_beside_others_have_none() {
+        let results = results(&[
+            ("stargate (default): start p50", 0.3, "ms", Goal::None),
+            ("peer x (best): start p50", 0.6, "ms", Goal::None),
+            ("peer x (best): WAL per job", 700.0, "bytes", Goal::None),
+            ("peer x (best): commits per job", 2.0, "", Goal::None),
+            ("bare loop", 49.0, "ms", Goal::None),
+            ("temporal, default", 0.7, "ms", Goal::None),
+        ]);
+        let charts = charts(&results);
+        let files: Vec<&str> = charts.iter().map(|chart| chart.file.as_str()).collect();
+        assert_eq!(files, ["postgres--postgres--wal-per-job.svg", "postgres--postgres--start-p50.svg"]);
+        let start = &charts[1].svg;
+        assert!(start.contains(">postgres: Postgres: start p50, ms, lower is better<"), "{start}");
+        assert!(start.find(">stargate (default)<") < start.find(">x (best)<"), "{start}");
     }
 
     /// Whoever changes how the page looks writes it anew, and whoever changes the page changes what writes it.

@@ -124,6 +124,13 @@ pub(crate) mod tests {
             results.store(&path).unwrap();
             assert_eq!(Results::read(&path).unwrap(), Some(results));
         }
+        // As it was stored before the machine was kept.
+        let mut old: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert!(old["since"].as_object_mut().unwrap().remove("machine").is_some(), "{old}");
+        std::fs::write(&path, old.to_string()).unwrap();
+        let since = Results::read(&path).unwrap().unwrap().since.unwrap();
+        assert_eq!((since.machine, since.changes.len()), (None, 1));
         std::fs::write(&path, "{").unwrap();
         assert!(Results::read(&path).unwrap_err().to_string().contains("is damaged"));
     }
