@@ -425,7 +425,6 @@ macro_rules! queue_conformance {
                 a_worker_that_was_given_up_registers_anew_and_works,
                 a_worker_that_was_given_up_is_given_nothing,
                 a_worker_that_falls_silent_with_nothing_to_do_is_given_up,
-                the_jobs_of_a_dead_worker_come_free_although_the_clock_was_set_back,
             ],
             bad_input: [
                 each_bad_field_is_refused_by_name,

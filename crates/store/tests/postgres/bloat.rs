@@ -27,7 +27,9 @@ async fn the_hot_table_does_not_grow_with_the_jobs_that_went_through_it() {
             if count > before { Ok(()) } else { Err(format!("{count} vacuums")) }
         })
         .await;
-        sizes.push(number(&look, "select pg_total_relation_size('stargate.job')").await);
+        // Without its indexes: their empty pages are used again when no transaction anywhere on the server is older, and other
+        // tests hold some open.
+        sizes.push(number(&look, "select pg_relation_size('stargate.job')").await);
     }
     // Without it each round would add as much as the first.
     assert!(sizes[ROUNDS - 1] <= sizes[1] * 3 / 2, "{sizes:?}");
