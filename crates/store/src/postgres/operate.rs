@@ -283,7 +283,7 @@ pub(super) async fn purge(
     if guard.is_some() {
         leadership::check(&mut inner.spare.session().await?, guard).await?;
     }
-    // Gives up the workers that fell silent without holding a job; nobody else looks for them.
+    // Gives up the workers that fell silent without holding a job; where nobody claims, nobody else looks for them.
     recover::recover(inner, None).await?;
     let now = inner.clock.for_statement();
     let age = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 1000);
