@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::local::{HeldJob, Stop, StopReason, Waiting};
+use crate::local::{Buffer, HeldJob, Stop, StopReason, Waiting};
 use crate::pool::Engine;
 use crate::reporter::Chain;
 use crate::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement};
@@ -20,6 +20,8 @@ use crate::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots, Outcom
 const BUFFER_IDLE_MAX: Duration = Duration::from_secs(2);
 /// How often what the store believes is compared with what is held, without any reason.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
+/// How long the claimer is waited for at shutdown: a claim that is under way, and what a store that is away keeps it from saying.
+pub(crate) const CLAIMER_AT_STOP_MAX: Duration = Duration::from_secs(3);
 /// How long a claim that is under way at shutdown is waited for.
 const CLAIM_AT_STOP_MAX: Duration = Duration::from_secs(2);
 /// The shortest wait for a due time or lease that the store announced.
@@ -35,6 +37,26 @@ enum Woken {
     Stop,
 }
 
+/// Since when the buffer has not moved.
+struct Motion {
+    popped: u64,
+    since: Instant,
+}
+
+impl Motion {
+    fn of(buffer: &Buffer) -> Self {
+        Self { popped: buffer.popped(), since: Instant::now() }
+    }
+
+    /// For how long nothing has been taken from what waits; what is put in meanwhile waits behind it. Nothing if nothing waits.
+    fn still_for(&mut self, buffer: &Buffer) -> Duration {
+        if buffer.len() == 0 || buffer.popped() != self.popped {
+            *self = Self::of(buffer);
+        }
+        self.since.elapsed()
+    }
+}
+
 impl Engine {
     /// Claims until `stop` is cancelled. A backlog is claimed at once at boot.
     pub(crate) async fn run_claimer(&self, stop: &CancellationToken) {
@@ -42,8 +64,9 @@ impl Engine {
         let mut failures = 0;
         let mut woken = Woken::ByTimer;
         let mut compared = Instant::now();
+        let mut motion = Motion::of(&self.buffer);
         while !stop.is_cancelled() {
-            let Some(limit) = self.wait_for_room(stop).await else { return };
+            let Some(limit) = self.wait_for_room(&mut motion, stop).await else { return };
             if !self.bear_pressure(stop).await {
                 return;
             }
@@ -97,10 +120,15 @@ impl Engine {
     }
 
     /// How many jobs to ask for, as soon as there is room for any; `None` at shutdown.
-    async fn wait_for_room(&self, stop: &CancellationToken) -> Option<u32> {
-        let mut seen = self.buffer.popped();
+    async fn wait_for_room(&self, motion: &mut Motion, stop: &CancellationToken) -> Option<u32> {
         loop {
             let room = self.room.notified();
+            let still = motion.still_for(&self.buffer);
+            if still >= BUFFER_IDLE_MAX {
+                // The handlers turned slow: what is buffered here could run elsewhere.
+                self.pace.record(BUFFER_IDLE_MAX * 100);
+                self.hand_back().await;
+            }
             let limit = self.capacity();
             if limit > 0 {
                 return Some(u32::try_from(limit).map_or(CLAIM_MAX, |limit| limit.min(CLAIM_MAX)));
@@ -110,15 +138,7 @@ impl Engine {
                 biased;
                 () = stop.cancelled() => return None,
                 () = room => {}
-                () = tokio::time::sleep(BUFFER_IDLE_MAX) => {
-                    let popped = self.buffer.popped();
-                    if popped == seen && self.buffer.len() > 0 {
-                        // The handlers turned slow: what is buffered here could run elsewhere.
-                        self.pace.record(BUFFER_IDLE_MAX * 100);
-                        self.hand_back().await;
-                    }
-                    seen = popped;
-                }
+                () = tokio::time::sleep(BUFFER_IDLE_MAX.saturating_sub(still).max(LOOK_MIN)) => {}
             }
         }
     }
@@ -202,6 +222,8 @@ impl Engine {
         self.metrics.buffered.set(self.buffer.len() as f64);
         let poll = self.config.poll.mul_f64(rand::rng().random_range(0.8..1.2));
         let wait = next_look.map_or(poll, |look| look.max(LOOK_MIN).min(poll));
+        // What waits here may have to be handed back.
+        let wait = if self.buffer.len() > 0 { wait.min(BUFFER_IDLE_MAX) } else { wait };
         tokio::select! {
             _ = wakes.changed() => Woken::ByCall,
             () = self.room.notified(), if at_bound => Woken::ByTimer,

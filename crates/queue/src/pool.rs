@@ -21,6 +21,7 @@ use stargate_base::clock::Moment;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::claimer::CLAIMER_AT_STOP_MAX;
 use crate::error::{Error, Result};
 use crate::handler::{Entry, Registry};
 use crate::heartbeat;
@@ -255,7 +256,13 @@ impl Pool {
         }
         tracing::info!(worker = %engine.config.name, kinds = engine.kinds.len(), "worker started");
 
-        engine.run_claimer(&stop).await;
+        tokio::select! {
+            () = engine.run_claimer(&stop) => {}
+            () = async {
+                stop.cancelled().await;
+                tokio::time::sleep(CLAIMER_AT_STOP_MAX).await;
+            } => tracing::warn!("the claimer was still waiting for the store; what it took back is left to its lease"),
+        }
         // The recorder may be waiting for a store that is away; shutdown must not.
         let _ = tokio::time::timeout(engine.config.shutdown_timeout, engine.close_buffer()).await;
         engine.wind_up(&slots).await;

@@ -2,7 +2,7 @@
 //!
 //! One task writes. While one batch is on its way the next collects, so that a busy process writes large batches
 //! and an idle one writes at once. Nothing here is ever cancelled: a store that is away is asked again until it
-//! answers, because a finished execution that goes unrecorded is run twice. That is in time as long as the lease lasts,
+//! answers, and so is one that needs an operator, because a finished execution that goes unrecorded is run twice. That is in time as long as the lease lasts,
 //! which a store that is away for longer than that does not grant; what comes later is stale, and the job runs again.
 
 use std::sync::Arc;
@@ -128,11 +128,16 @@ impl Recorder {
         }
     }
 
-    /// An outcome that the store will never take becomes a failure that it will.
+    /// An outcome that the store will never take becomes a failure that it will. Of an execution that has none, because the job is
+    /// given back, there is nothing to refuse.
     async fn write_refused(&self, mut settlements: Vec<Settlement>, refusal: &Error) {
         let Some(settlement) = settlements.pop() else { return };
         let fence = settlement.fence;
         tracing::error!(job = %fence.job, error = %Chain(refusal), "the outcome was refused by the store");
+        if matches!(settlement.outcome, Outcome::Released | Outcome::Aborted) {
+            self.held.remove(std::iter::once(fence));
+            return;
+        }
         let error = JobError::new(
             "OUTCOME_REFUSED",
             ErrorClass::Fatal,
@@ -161,7 +166,8 @@ impl Recorder {
         self.room.notify_one();
     }
 
-    /// Asks until the store answers; an answer that will stay the same is passed on.
+    /// Asks until the store answers. Passed on is only that it does not take what is said: a store that was restored, locked up or
+    /// mounted read-only says as much of everything, and takes it when an operator has been there.
     async fn insist<T, Fut>(&self, what: &'static str, ask: impl Fn() -> Fut) -> Result<T, Error>
     where
         Fut: Future<Output = Result<T, Error>>,
@@ -175,7 +181,7 @@ impl Recorder {
                     }
                     return Ok(answer);
                 }
-                Err(error) if error.class().is_poison() => return Err(error),
+                Err(error) if is_refusal(&error) => return Err(error),
                 Err(error) => {
                     failures += 1;
                     if failures == 1 || failures % 20 == 0 {
@@ -187,6 +193,11 @@ impl Recorder {
             }
         }
     }
+}
+
+/// Whether it is about what was said and not about the store.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.class(), ErrorClass::ValidationFailure | ErrorClass::Conflict)
 }
 
 /// An error with all its causes on one line, for logs.

@@ -37,11 +37,13 @@ on_both_stores!(
     progress_is_kept_and_shown_in_order,
     a_graceful_stop_lets_handlers_finish_and_hands_the_rest_back,
     nothing_begins_after_the_order_to_stop,
+    what_waits_behind_a_handler_that_turned_slow_goes_back,
     what_outlives_the_shutdown_timeout_goes_to_another_worker_within_a_second,
     handlers_that_block_every_thread_do_not_lose_their_lease,
     a_worker_that_cannot_beat_stops_its_own_job,
     a_claim_whose_answer_was_lost_is_given_back,
     an_outcome_waits_for_a_store_that_is_away,
+    an_outcome_waits_for_a_store_that_needs_an_operator,
     an_outcome_that_comes_after_the_lease_is_not_taken_and_the_job_runs_again,
     a_kind_runs_no_more_jobs_at_once_than_its_profile_allows,
     a_limit_key_holds_over_two_workers,
@@ -358,6 +360,38 @@ async fn nothing_begins_after_the_order_to_stop(store: SharedStore) {
     assert_eq!((job.state, job.attempt_count), (State::Queued, 0), "{job:?}");
 }
 
+/// They could run elsewhere, and hold places under limits meanwhile.
+async fn what_waits_behind_a_handler_that_turned_slow_goes_back(store: SharedStore) {
+    const FAST: usize = 300;
+    let (began, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let mut registry = Registry::new();
+    let (signal, gate) = (began.clone(), finish.clone());
+    let run = move |_: Context, slow: bool| {
+        let (signal, gate) = (signal.clone(), gate.clone());
+        async move {
+            if slow {
+                signal.notify_one();
+                gate.notified().await;
+            }
+            Ok::<_, Failure>(())
+        }
+    };
+    registry.handle("run", hasty(), run).unwrap();
+    store.kinds_register(registry.specs()).await.unwrap();
+    // The first ones are fast, so that the worker keeps a stock; the few behind the slow one are far from filling it.
+    let jobs = (0..FAST + 4).map(|n| NewJob::of("run", &(n == FAST)).unwrap()).collect();
+    let ids = store.enqueue(jobs).await.unwrap();
+    let worker = Worker::start(&store, registry, PoolConfig { concurrency: 1, ..quick() }).await;
+    began.notified().await;
+    let behind = ids[FAST + 3].id;
+    until(&store, behind, State::Processing).await;
+    let job = until(&store, behind, State::Queued).await;
+    assert_eq!((job.attempt_count, timeline(&store, behind).await.as_str()), (0, "created"), "{job:?}");
+    finish.notify_one();
+    until(&store, behind, State::Done).await;
+    worker.stop().await;
+}
+
 async fn what_outlives_the_shutdown_timeout_goes_to_another_worker_within_a_second(store: SharedStore) {
     let mut registry = Registry::new();
     let began = until_stopped(&mut registry, "wait");
@@ -460,6 +494,27 @@ async fn an_outcome_waits_for_a_store_that_is_away(store: SharedStore) {
     faulty.refuse_settlements.store(false, Ordering::SeqCst);
     let job = until(&store, id, State::Done).await;
     assert_eq!(job.attempt_count, 1, "the work was not repeated");
+    worker.stop().await;
+}
+
+/// Mounted read-only, locked out by its own rules, being restored: what is wrong is not the outcome.
+async fn an_outcome_waits_for_a_store_that_needs_an_operator(store: SharedStore) {
+    let faulty = Arc::new(Faulty::new(store.clone()));
+    let mut registry = Registry::new();
+    let ran = telling(&mut registry, "work");
+    let shared: SharedStore = faulty.clone();
+    let worker = Worker::start(&shared, registry, quick()).await;
+    faulty.needs_operator.store(true, Ordering::SeqCst);
+    let id = enqueue(&store, "work").await;
+    ran.notified().await;
+    eventually(PATIENCE, "the outcome to be told again and again", || async {
+        let refusals = faulty.refusals.load(Ordering::SeqCst);
+        if refusals >= 5 { Ok(()) } else { Err(format!("{refusals} times")) }
+    })
+    .await;
+    faulty.needs_operator.store(false, Ordering::SeqCst);
+    let job = until(&store, id, State::Done).await;
+    assert_eq!((job.attempt_count, job.crash_count), (1, 0), "neither lost nor repeated: {job:?}");
     worker.stop().await;
 }
 

@@ -1,6 +1,6 @@
 //! A store that misbehaves on command: refuses beats, loses the answers of claims, is away altogether.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,23 +24,33 @@ pub(crate) struct Faulty {
     pub(crate) refuse_beats: AtomicBool,
     pub(crate) lose_claim_answers: AtomicBool,
     pub(crate) refuse_settlements: AtomicBool,
+    /// As a store does that an operator has to see to.
+    pub(crate) needs_operator: AtomicBool,
+    /// How often it said so.
+    pub(crate) refusals: AtomicUsize,
 }
 
 impl Faulty {
     pub(crate) fn new(inner: SharedStore) -> Self {
         let off = || AtomicBool::new(false);
-        Self { inner, refuse_beats: off(), lose_claim_answers: off(), refuse_settlements: off() }
+        Self {
+            inner,
+            refuse_beats: off(),
+            lose_claim_answers: off(),
+            refuse_settlements: off(),
+            needs_operator: off(),
+            refusals: AtomicUsize::new(0),
+        }
     }
 }
 
 fn away() -> Error {
+    trouble(ErrorClass::RetryableTransient)
+}
+
+fn trouble(class: ErrorClass) -> Error {
     let source = std::io::Error::other("the test took the store away");
-    Error::Store {
-        operation: "answer",
-        class: ErrorClass::RetryableTransient,
-        hint: None,
-        source: source.into(),
-    }
+    Error::Store { operation: "answer", class, hint: None, source: source.into() }
 }
 
 #[async_trait]
@@ -134,6 +144,10 @@ impl Store for Faulty {
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<Verdict>> {
         if self.refuse_settlements.load(Ordering::SeqCst) {
             return Err(away());
+        }
+        if self.needs_operator.load(Ordering::SeqCst) {
+            self.refusals.fetch_add(1, Ordering::SeqCst);
+            return Err(trouble(ErrorClass::Fatal));
         }
         self.inner.settle(settlements).await
     }

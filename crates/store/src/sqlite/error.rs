@@ -86,7 +86,7 @@ const FOREIGN: &str = "the file is not a SQLite database; is the path right?";
 const BUSY: &str = "another program has kept the database locked; end its transaction";
 
 fn judge(error: &rusqlite::Error) -> (ErrorClass, Option<&'static str>) {
-    use ErrorClass::{Fatal, RetryableTransient};
+    use ErrorClass::{Conflict, Fatal, RetryableTransient, ValidationFailure};
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (RetryableTransient, Some(FULL)),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (Fatal, Some(READ_ONLY)),
@@ -96,6 +96,9 @@ fn judge(error: &rusqlite::Error) -> (ErrorClass, Option<&'static str>) {
         Some(ErrorCode::NotADatabase) => (Fatal, Some(FOREIGN)),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (RetryableTransient, Some(BUSY)),
         Some(ErrorCode::OutOfMemory) => (RetryableTransient, None),
+        // As on Postgres, where they are the classes 22 and 23.
+        Some(ErrorCode::TooBig | ErrorCode::TypeMismatch) => (ValidationFailure, None),
+        Some(ErrorCode::ConstraintViolation) => (Conflict, None),
         _ => (Fatal, None),
     }
 }
