@@ -83,15 +83,9 @@ impl Schedule {
     }
 }
 
-/// Puts a schedule so that an unchanged one keeps its next instant: a restart neither skips nor repeats a firing.
-pub async fn put(store: &dyn Store, mut schedule: Schedule, existing: &[Schedule]) -> Result<()> {
-    let before = existing.iter().find(|other| other.name == schedule.name);
-    if let Some(before) = before {
-        schedule.last_at = before.last_at;
-        if before.cron == schedule.cron && before.time_zone == schedule.time_zone {
-            schedule.next_at = before.next_at;
-        }
-    }
+/// Puts a schedule that waits for its next instant from now on. One whose times have not changed goes on waiting for the instant that
+/// it had: a restart neither skips nor repeats a firing.
+pub async fn put(store: &dyn Store, mut schedule: Schedule) -> Result<()> {
     if schedule.next_at.is_none() {
         schedule.next_at = schedule.next_after(store.now().await?)?;
     }

@@ -62,7 +62,13 @@ pub async fn run_once(store: &dyn Store, stop: &CancellationToken) -> Result<Rou
             // A node that is to step down does not begin another write.
             break;
         }
-        let next = schedule.next_after(now)?;
+        let next = match schedule.next_after(now) {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::error!(schedule = schedule.name, error = %Chain(&error), "cannot tell when to fire it next");
+                continue;
+            }
+        };
         match store.schedule_fire(&schedule.name, due, next).await {
             Ok(Some(job)) => {
                 tracing::info!(schedule = schedule.name, %job, %due, "schedule fired");
@@ -71,7 +77,7 @@ pub async fn run_once(store: &dyn Store, stop: &CancellationToken) -> Result<Rou
             Ok(None) => {} // Another process was faster.
             // Nothing else would be taken either.
             Err(error @ Error::Deposed { .. }) => return Err(error),
-            // One bad schedule (its kind is gone) must not stop the others.
+            // One bad schedule (its kind is gone, this machine does not know its time zone) must not stop the others.
             Err(error) => {
                 tracing::error!(schedule = schedule.name, error = %Chain(&error), "cannot fire schedule")
             }

@@ -272,7 +272,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The present use of one key.
     async fn limit_state(&self, key: &str) -> Result<Option<LimitState>>;
 
-    /// Adds or replaces a schedule.
+    /// Adds or replaces a schedule. One with the same cron expression and time zone goes on waiting for its instant.
     async fn schedule_put(&self, schedule: Schedule) -> Result<()>;
 
     /// Removes a schedule; false if there was none of that name.

@@ -254,7 +254,7 @@ pub(crate) async fn enter(
         if stop.is_cancelled() {
             return Ok(false);
         }
-        schedule::put(store, schedule, &existing).await?;
+        schedule::put(store, schedule).await?;
     }
     Ok(true)
 }

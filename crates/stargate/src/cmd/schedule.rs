@@ -135,11 +135,10 @@ impl Add {
             let known = known.into_iter().map(|spec| spec.name).collect();
             return Err(Error::UnknownKind { kind: schedule.kind, known }.into());
         }
-        let existing = store.schedules().await?;
         let detail = serde_json::json!({
             "cron": schedule.cron, "time_zone": schedule.time_zone, "kind": schedule.kind,
         });
-        let work = schedule::put(store, schedule.clone(), &existing);
+        let work = schedule::put(store, schedule.clone());
         desk.act("schedule.put", &schedule.name, detail, work).await?;
         if app.out.json {
             let stored = store.schedules().await?;

@@ -38,6 +38,23 @@ pub async fn a_schedule_put_again_is_replaced(f: &Fixture) {
     assert_eq!((all[0].cron.as_str(), all[0].priority), ("@hourly", 9));
 }
 
+/// Who puts it again has looked before it was fired, perhaps.
+pub async fn a_schedule_put_again_waits_for_no_instant_twice(f: &Fixture) {
+    let put = schedule(f, "a");
+    let due = put.next_at.unwrap();
+    let next = due + Duration::from_secs(300);
+    f.store.schedule_put(put.clone()).await.unwrap();
+    f.clock.set(due);
+    f.store.schedule_fire("a", due, Some(next)).await.unwrap().expect("its instant has come");
+    f.store.schedule_put(Schedule { priority: 7, ..put.clone() }).await.unwrap();
+    let again = f.store.schedules().await.unwrap().remove(0);
+    assert_eq!((again.priority, again.next_at, again.last_at), (7, Some(next), Some(due)), "{again:?}");
+    assert_eq!(f.store.schedule_fire("a", due, Some(next)).await.unwrap(), None, "fired before");
+    f.store.schedule_put(Schedule { time_zone: "UTC".into(), ..put }).await.unwrap();
+    let moved = f.store.schedules().await.unwrap().remove(0);
+    assert_eq!((moved.next_at, moved.last_at), (Some(due), Some(due)), "other times, another instant");
+}
+
 pub async fn a_removed_schedule_is_gone(f: &Fixture) {
     f.store.schedule_put(schedule(f, "a")).await.unwrap();
     assert!(f.store.schedule_remove("a").await.unwrap(), "it was there");

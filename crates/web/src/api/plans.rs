@@ -88,12 +88,9 @@ pub(crate) async fn save_schedule(
         let known = known.into_iter().map(|spec| spec.name).collect();
         return Err(Error::UnknownKind { kind: schedule.kind, known }.into());
     }
-    let existing = actor.store().schedules().await?;
     let change = Change::new("schedule.put", Role::Operate, &name)
         .with(json!({ "cron": schedule.cron, "time_zone": schedule.time_zone, "kind": schedule.kind }));
-    actor
-        .change(change, |store| async move { schedule::put(store.as_ref(), schedule, &existing).await })
-        .await?;
+    actor.change(change, |store| async move { schedule::put(store.as_ref(), schedule).await }).await?;
     Ok(types::Schedule::of(find(actor.shared(), &name).await?, actor.sight()))
 }
 
