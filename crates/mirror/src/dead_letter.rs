@@ -31,8 +31,9 @@ pub const RETENTION_MIN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const DIR: &str = "dead-letter";
 const STEM: &str = "mirror-dead-letter";
-/// What the file of a letter can have at most: a line of the journal twice, once in base64, and an error.
-const LETTER_BYTES_MAX: u64 = 1024 * 1024;
+/// What the file of a letter can have at most: a line of the journal twice, once in base64, an error, and what was said of each ref,
+/// where JSON takes six bytes for one that cannot be shown.
+const LETTER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The lock under which letters are requeued and purged.
 const LOCK: &str = "lock";
 

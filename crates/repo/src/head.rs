@@ -33,10 +33,10 @@ impl Head {
         (!is_next).then(|| head.update.new_oid.clone())
     }
 
-    /// Whether this is what a hook now reports: found missing and recorded while the hook was late. Then the push has its
-    /// event already.
-    pub fn stands_for(&self, update: &RefUpdate) -> bool {
-        reconcile::is_request(&self.request_id) && self.update == *update
+    /// Whether this is what is now reported for a receive, and one of the two was found missing: recorded while the hook was late, or
+    /// by the hook while it was being found. Then the push has its event already.
+    pub fn stands_for(&self, request_id: &str, update: &RefUpdate) -> bool {
+        self.update == *update && [&self.request_id, request_id].into_iter().any(reconcile::is_request)
     }
 }
 
@@ -80,9 +80,16 @@ mod tests {
 
     #[test]
     fn only_what_was_found_missing_stands_for_the_report_of_a_late_hook() {
-        assert!(head("reconcile-4", 1, 2).stands_for(&update(1, 2)));
-        assert!(!head("reconcile-4", 1, 2).stands_for(&update(0, 2)));
-        assert!(!head("some+0123", 1, 2).stands_for(&update(1, 2)));
-        assert!(!head("reconcile-4+0123", 1, 2).stands_for(&update(1, 2)), "an id that a client chose");
+        assert!(head("reconcile-4", 1, 2).stands_for("some+0123", &update(1, 2)));
+        assert!(!head("reconcile-4", 1, 2).stands_for("some+0123", &update(0, 2)));
+        assert!(!head("some+0123", 1, 2).stands_for("other+0123", &update(1, 2)));
+        assert!(
+            !head("reconcile-4+0123", 1, 2).stands_for("some+0123", &update(1, 2)),
+            "an id that a client chose"
+        );
+        assert!(
+            head("some+0123", 1, 2).stands_for("reconcile-4", &update(1, 2)),
+            "the hook was first after all"
+        );
     }
 }

@@ -30,7 +30,7 @@ use stargate_queue::{Error, Result};
 use crate::postgres::Postgres;
 use crate::postgres::import::{Import, Origin};
 use crate::sqlite::Sqlite;
-use crate::sqlite::export::Moving;
+use crate::sqlite::export::{Moving, Undo};
 use sink::SINKS;
 pub(crate) use table::Table;
 
@@ -112,7 +112,7 @@ pub async fn abort_move(from: &Sqlite, to: Option<&Postgres>) -> Result<()> {
                 "the move to {target} is complete; the jobs are there, and taking writes here would run them twice"
             )
         }
-        Moving::Copying(_) => return from.move_undo(None).await.map(drop),
+        Moving::Copying(_) => return undo_or_tell(from, Undo::Copying).await,
         Moving::Deciding(target) => {
             let Some(to) = to else {
                 let problem = format!(
@@ -123,12 +123,21 @@ pub async fn abort_move(from: &Sqlite, to: Option<&Postgres>) -> Result<()> {
             let id = from.move_id().await?;
             let arrived = to.import_begin().await?.origin().await?.is_some_and(|origin| origin.source == id);
             if !arrived {
-                return from.move_undo(None).await.map(drop);
+                return undo_or_tell(from, Undo::Deciding).await;
             }
             from.move_complete(&target).await?;
             format!("the move to {target} was committed; the jobs are there")
         }
     };
+    Err(Error::Conflict { problem })
+}
+
+/// Takes writes again if the move is still where it was when the caller looked.
+async fn undo_or_tell(from: &Sqlite, which: Undo<'_>) -> Result<()> {
+    if from.move_undo(which).await? {
+        return Ok(());
+    }
+    let problem = "the move has gone on meanwhile, so it is still running; stop it, then abort it".to_owned();
     Err(Error::Conflict { problem })
 }
 
@@ -259,7 +268,7 @@ async fn committed_after_all(
 }
 
 async fn undo(from: &Sqlite, token: &str) {
-    if let Err(error) = from.move_undo(Some(token)).await {
+    if let Err(error) = from.move_undo(Undo::Run(token)).await {
         tracing::error!(
             error = &error as &dyn std::error::Error,
             "the store stays frozen although its move failed; abort the move to take writes again"

@@ -13,6 +13,8 @@ use crate::journal::Line;
 const ERROR_BYTES_MAX: usize = 8 * 1024;
 /// The most refs about which something is kept.
 const REFS_MAX: usize = 1000;
+/// How much of what was said of one of them.
+const STATUS_BYTES_MAX: usize = 256;
 /// Where an entry says in its `meta` how often it was requeued.
 pub(super) const REQUEUES: &str = "requeues";
 
@@ -162,6 +164,9 @@ impl NewLetter {
     #[must_use]
     pub fn said(self, git_exit: Option<i32>, mut per_ref: Vec<PerRef>) -> Self {
         per_ref.truncate(REFS_MAX);
+        for PerRef { status, .. } in &mut per_ref {
+            status.truncate(status.floor_char_boundary(STATUS_BYTES_MAX));
+        }
         Self { git_exit, per_ref, ..self }
     }
 

@@ -60,6 +60,20 @@ fn a_letter_tells_all_and_can_be_read_as_a_line() {
     assert!(read["dead_lettered_at"].is_string());
 }
 
+/// One that could not would end the mirroring of its repository: all are read when a worker starts.
+#[test]
+fn whatever_a_remote_says_the_letter_can_be_read_again() {
+    let repo = Repo::new();
+    let line = &lines(&repo)[0];
+    let said = |n| PerRef { ref_name: format!("refs/heads/{n:0200}"), status: "\u{1}".repeat(1024) };
+    let error = "\u{1}".repeat(1 << 20);
+    let new = NewLetter::new(line, Reason::Rejected, &error).said(Some(1), (0..2000).map(said).collect());
+    let id = letters(&repo).add(new).unwrap();
+    letters(&repo).rebuild_view().unwrap();
+    let stored = letters(&repo).show(&id).unwrap();
+    assert!(stored.letter.per_ref.iter().all(|one| one.status.starts_with('\u{1}')), "{stored:?}");
+}
+
 #[test]
 fn what_is_no_entry_is_kept_as_bytes() {
     let repo = Repo::new();

@@ -342,6 +342,7 @@ impl<'a> Term<'a> {
                         segments = numbers.len(),
                         "old segments of a journal that nobody reads were removed"
                     ),
+                    Err(error) if error.is_fail_stop() => end_if_unsafe(name.as_str(), &error),
                     Err(error) => {
                         tracing::warn!(repo = %name, error = chain(&error), "a journal could not be trimmed");
                     }

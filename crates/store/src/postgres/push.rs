@@ -209,7 +209,7 @@ async fn record_within(inner: &Inner, s: &mut Session<'_>, push: &NewPush) -> Re
     let heads = push_head::find(s, repo, push).await?;
     let fills = push_head::find_fills(s, repo, &heads, push).await?;
     let standing = |update: &RefUpdate| {
-        let head = heads.get(&update.ref_name).filter(|head| head.stands_for(update));
+        let head = heads.get(&update.ref_name).filter(|head| head.stands_for(&push.request_id, update));
         head.map(|head| head.event).or_else(|| fills.get(update).copied())
     };
     let untold: Vec<&RefUpdate> = push.updates.iter().filter(|update| standing(update).is_none()).collect();

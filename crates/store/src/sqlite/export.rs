@@ -44,6 +44,31 @@ pub(crate) enum Moving {
     Complete(String),
 }
 
+impl Moving {
+    /// Refuses a move to elsewhere while another target may hold the jobs.
+    fn allows(&self, target: &str) -> Result<()> {
+        let problem = match self {
+            Self::Complete(other) if other != target => format!("this store was moved to {other} already"),
+            Self::Deciding(other) if other != target => {
+                format!("a move to {other} may have been committed; finish or abort that one first")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Conflict { problem })
+    }
+}
+
+/// Which move is undone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Undo<'a> {
+    /// That of this run, however far it is.
+    Run(&'a str),
+    /// Anybody's that still copies.
+    Copying,
+    /// Anybody's whose target was asked to commit, and has not.
+    Deciding,
+}
+
 /// Some rows of a table.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -112,14 +137,7 @@ impl Sqlite {
 
     /// Refuses a move to elsewhere while another target may hold the jobs.
     pub(crate) async fn move_allowed(&self, target: &str) -> Result<()> {
-        let problem = match self.moving().await? {
-            Moving::Complete(other) if other != target => format!("this store was moved to {other} already"),
-            Moving::Deciding(other) if other != target => {
-                format!("a move to {other} may have been committed; finish or abort that one first")
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::Conflict { problem })
+        self.moving().await?.allows(target)
     }
 
     /// Refuses every further write, in all processes; answers the token of this run.
@@ -127,6 +145,8 @@ impl Sqlite {
         let (target, token) = (target.to_owned(), format!("{:016x}", rand::rng().random::<u64>()));
         self.writer
             .write(Rank::Moved, "freeze itself", move |s| {
+                // Another run may have got as far since this one looked.
+                moving(s.conn)?.allows(&target)?;
                 put(s, MOVED_TO, &target)?;
                 put(s, MOVE, &format!("{COPYING}{token}"))?;
                 Ok(token)
@@ -159,22 +179,24 @@ impl Sqlite {
             .await
     }
 
-    /// Takes writes again; with a token only if the move is still that run's.
-    pub(crate) async fn move_undo(&self, token: Option<&str>) -> Result<()> {
-        let token = token.map(str::to_owned);
+    /// Takes writes again; false if the move is not, or no longer, what is to be undone.
+    pub(crate) async fn move_undo(&self, which: Undo<'_>) -> Result<bool> {
+        let (begin, end) = match which {
+            Undo::Run(token) => ("", format!(" {token}")),
+            Undo::Copying => (COPYING, String::new()),
+            Undo::Deciding => (DECIDING, String::new()),
+        };
         self.writer
             .write(Rank::Moved, "take writes again", move |s| {
                 let state = get(s.conn, MOVE)?;
-                if let Some(token) = token
-                    && !state.is_some_and(|state| state.ends_with(&format!(" {token}")))
-                {
-                    return Ok(());
+                if !state.is_some_and(|state| state.starts_with(begin) && state.ends_with(&end)) {
+                    return Ok(false);
                 }
                 for key in [MOVED_TO, MOVE] {
                     s.conn.prepare_cached(sql!("meta_remove"))?.execute([key])?;
                 }
                 s.wake = true;
-                Ok(())
+                Ok(true)
             })
             .await
     }
@@ -340,4 +362,26 @@ fn get(conn: &Connection, key: &str) -> Step<Option<String>> {
 fn put(s: &Session<'_>, key: &str, value: &str) -> Step<()> {
     s.conn.prepare_cached(sql!("meta_put"))?.execute((key, value))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::Options;
+
+    #[tokio::test]
+    async fn what_has_gone_on_since_somebody_looked_is_neither_undone_nor_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&folder.path().join("jobs.db"), Options::default()).await.unwrap();
+        let token = store.move_begin("there").await.unwrap();
+        assert!(!store.move_undo(Undo::Deciding).await.unwrap(), "it copies");
+        store.move_decide(&token).await.unwrap();
+        assert!(!store.move_undo(Undo::Copying).await.unwrap(), "the target may have committed");
+        assert!(!store.move_undo(Undo::Run("another")).await.unwrap());
+        let elsewhere = store.move_begin("elsewhere").await;
+        assert!(matches!(elsewhere, Err(Error::Conflict { .. })), "{elsewhere:?}");
+        assert_eq!(store.moving().await.unwrap(), Moving::Deciding("there".into()));
+        assert!(store.move_undo(Undo::Run(&token)).await.unwrap());
+        assert_eq!(store.moving().await.unwrap(), Moving::No);
+    }
 }

@@ -178,7 +178,7 @@ fn record(s: &mut Session<'_>, push: &NewPush) -> Step<Vec<PushEventId>> {
         let mut find = s.conn.prepare_cached(sql!("push_event_find"))?;
         for update in &push.updates {
             let head = push_head::find(s.conn, repo, &update.ref_name)?;
-            if let Some(head) = head.as_ref().filter(|head| head.stands_for(update)) {
+            if let Some(head) = head.as_ref().filter(|head| head.stands_for(&push.request_id, update)) {
                 events.push(head.event);
                 continue;
             }

@@ -132,6 +132,17 @@ pub async fn a_hook_that_is_late_finds_its_push_recorded(t: &Tables) {
     assert!(forth > back, "another push between the same ends is another event");
 }
 
+pub async fn a_hook_that_tells_while_its_push_is_being_found_is_recorded_once(t: &Tables) {
+    let epoch = term(t).await;
+    record(t, main("r1", 0, 1)).await;
+    let gaps = look(&t.pushes, &here(&[("refs/heads/main", 2)])).await;
+    let told = record(t, main("late", 1, 2)).await;
+    fill(&t.pushes, epoch, gaps).await.unwrap();
+    assert_eq!(counts(t).await, (2, 2), "one event and one job for each push");
+    let known: Vec<PushEventId> = heads(t).await.into_iter().map(|head| head.event).collect();
+    assert_eq!(known, told, "the hook's own");
+}
+
 pub async fn a_ref_that_goes_back_and_forth_is_found_each_time(t: &Tables) {
     let epoch = term(t).await;
     record(t, main("r1", 0, 1)).await;
