@@ -14,6 +14,7 @@ use crate::facts::{self, Facts};
 use crate::page;
 use crate::report::{NOTES, Noted, noted};
 use crate::results::{Part, Results, shared_names};
+use crate::throughput;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -114,9 +115,11 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     let facts = Facts::of_this_machine(server.as_deref()).await;
     let mut results = Results { facts, parts: Vec::new(), since: None };
     for plan in PLANS.iter().filter(|plan| options.wants(plan.name)) {
+        settle(server.as_deref()).await?;
         results.parts.push(part(plan, options.quick, server.as_deref().unwrap_or_default())?);
     }
     results.facts.load_after = facts::load();
+    results.facts.pace_after = Some(facts::pace());
     let comparable = before.and_then(|before| options.comparable(before));
     results.since = comparable.map(|before| Since::between(&before, &results));
     println!("{}\n{}", page::targets(&results), page::changes(&results));
@@ -138,6 +141,16 @@ impl Options {
         before.parts.retain(|part| self.wants(&part.name));
         (!self.quick).then_some(before)
     }
+}
+
+/// Clears away what the part before has left for others to do while the next one is measured: tables that the server would vacuum,
+/// and what is not yet on the disk.
+async fn settle(server: Option<&str>) -> Result<()> {
+    if let Some(server) = server {
+        throughput::remove_database(server).await?;
+    }
+    rustix::fs::sync();
+    Ok(())
 }
 
 fn part(plan: &Plan, quick: bool, server: &str) -> Result<Part> {

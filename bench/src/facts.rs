@@ -1,11 +1,13 @@
 //! The machine that figures belong to, and what else it did.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::raw;
+use crate::report::median;
 
 /// What was not asked for when a run was stored is empty.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,11 @@ pub(crate) struct Facts {
     /// The load averages of a minute before and after.
     pub(crate) load_before: f64,
     pub(crate) load_after: f64,
+    /// What [`pace`] told before and after.
+    #[serde(default)]
+    pub(crate) pace_before: Option<f64>,
+    #[serde(default)]
+    pub(crate) pace_after: Option<f64>,
 }
 
 /// What has to be known of the machine of a run to compare absolute figures with it.
@@ -38,6 +45,9 @@ pub(crate) struct Machine {
     cores: usize,
     /// The load average of a minute before the run.
     pub(crate) load_before: f64,
+    /// What [`pace`] told before the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pace: Option<f64>,
 }
 
 impl Machine {
@@ -71,11 +81,18 @@ impl Facts {
             temporary_files: file_system(&file("/proc/self/mounts"), &std::env::temp_dir()),
             load_before: load(),
             load_after: 0.0,
+            pace_before: Some(pace()),
+            pace_after: None,
         }
     }
 
     pub(crate) fn machine(&self) -> Machine {
-        Machine { processor: self.processor.clone(), cores: self.cores, load_before: self.load_before }
+        Machine {
+            processor: self.processor.clone(),
+            cores: self.cores,
+            load_before: self.load_before,
+            pace: self.pace_before,
+        }
     }
 
     /// For people: what it is called, and what it is.
@@ -99,6 +116,21 @@ impl Facts {
 /// The load average of the last minute.
 pub(crate) fn load() -> f64 {
     file("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
+}
+
+/// How long a core takes for the same piece of work, which is no part of the product, in ms. Two runs on what is called the same
+/// machine may have had other neighbours.
+pub(crate) fn pace() -> f64 {
+    const RECORDS: u32 = 20_000;
+    const ROUNDS: usize = 5;
+    let record = |id| serde_json::json!({ "id": id, "name": format!("record {id}"), "tags": ["a", "b"] });
+    let text = serde_json::Value::Array((0..RECORDS).map(record).collect()).to_string();
+    let times = (0..ROUNDS).map(|_| {
+        let began = Instant::now();
+        std::hint::black_box(serde_json::from_str::<serde_json::Value>(&text).ok());
+        began.elapsed().as_secs_f64() * 1e3
+    });
+    median(times.collect())
 }
 
 /// A commit, and whether more has changed since it.

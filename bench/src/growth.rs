@@ -7,7 +7,9 @@ use stargate_queue::store::{ClaimRequest, JobFilter, KindSlots, Outcome, Settlem
 use stargate_queue::{SharedStore, State, WorkerId};
 
 use crate::noop;
+use crate::raw;
 use crate::report::{Goal, heading, line, median};
+use crate::throughput::{fresh_database, settle_tables};
 
 const SMALL: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(3600);
@@ -16,15 +18,20 @@ const PAGE: Goal = Goal::AtMost(50.0);
 
 pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let path = format!("sqlite:{}", folder.path().join("bench.db").display());
-    let store = noop::open(if store == "sqlite" { &path } else { store }).await?;
+    let url = match store {
+        "sqlite" => format!("sqlite:{}", folder.path().join("bench.db").display()),
+        server => fresh_database(server).await?,
+    };
+    let store = noop::open(&url).await?;
     noop::insert(&store, SMALL).await?;
+    settle(&url).await?;
     let worker = register(&store).await?;
     let mut costs = vec![];
     for limit in [1, 500] {
         costs.push((limit, claim_cost(&store, worker, limit).await?));
     }
     noop::insert(&store, jobs - SMALL).await?;
+    settle(&url).await?;
     heading(&format!("{}: a claim with {SMALL} and with {jobs} queued jobs", store.facts().name));
     for (limit, small) in costs {
         let large = claim_cost(&store, worker, limit).await?;
@@ -36,9 +43,19 @@ pub(crate) async fn run(store: &str, jobs: usize) -> Result<()> {
     noop::drain(&store, jobs)
         .await
         .map(|rate| line("drain of the large backlog", rate, "jobs/s", &Goal::None))?;
+    settle(&url).await?;
     heading(&format!("{}: listings with {jobs} finished jobs", store.facts().name));
     let finished = listings(&store, &format!("{jobs} finished")).await?;
     line(&slowest_listing(jobs), queued.max(finished), "ms", &PAGE);
+    Ok(())
+}
+
+/// What follows from so many rows for the server and the disk is not what is measured.
+async fn settle(url: &str) -> Result<()> {
+    if !url.starts_with("sqlite:") {
+        settle_tables(&raw::connect(url).await?).await?;
+    }
+    rustix::fs::sync();
     Ok(())
 }
 

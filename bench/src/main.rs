@@ -73,7 +73,7 @@ enum Command {
     },
     /// What a claim and a page of a listing cost with 10,000 and with 1,000,000 jobs.
     Growth {
-        /// `sqlite`, or the URL of a Postgres database that may be filled.
+        /// `sqlite`, or the URL of a Postgres server, where it makes a database.
         #[arg(long, default_value = "sqlite")]
         store: String,
         /// The large backlog.

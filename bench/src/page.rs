@@ -108,6 +108,12 @@ fn facts(results: &Results) -> String {
     let mut rows = facts.rows();
     rows.push(("time", format!("{minutes:.0} minutes")));
     rows.push(("load average before, after", format!("{:.1}, {:.1}", facts.load_before, facts.load_after)));
+    if let (Some(before), Some(after)) = (facts.pace_before, facts.pace_after) {
+        rows.push((
+            "a piece of work that is always the same, before, after",
+            format!("{before:.1} ms, {after:.1} ms"),
+        ));
+    }
     let mut table = "| | |\n| --- | --- |\n".to_owned();
     for (name, fact) in rows {
         let _ = writeln!(table, "| {name} | {fact} |");
@@ -183,8 +189,14 @@ fn table_of_changes(results: &Results) -> String {
 
 /// What the two runs had to do with the machine: without that a slower one would be read as a slower program.
 fn machines(then: &Machine, now: &Machine) -> String {
-    let load =
+    let mut load =
         format!("The load average before was {:.1} then and {:.1} now.\n", then.load_before, now.load_before);
+    if let (Some(then), Some(now)) = (then.pace, now.pace) {
+        let _ = writeln!(
+            load,
+            "The machine took {then:.1} ms then and {now:.1} now for a piece of work that is always the same."
+        );
+    }
     // As far as names tell: two that are called the same may still have other neighbours.
     if then.name() == now.name() {
         return load;
@@ -363,7 +375,7 @@ mod tests {
             after.since = Some(Since::between(&before, &after));
             table_of_changes(&after)
         };
-        let load = "commit abc.\nThe load average before was 0.1 then and 0.1 now.\n";
+        let load = "commit abc.\nThe load average before was 0.1 then and 0.1 now.\nThe machine took 10.0 ms then and 10.0 now";
         let other = "**That was another machine** (a processor, 2 cores; now another, 2 cores): ";
         for drain in [100.0, 50.0] {
             let (same, moved) = (changes("a processor", drain), changes("another", drain));

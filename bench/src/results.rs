@@ -104,6 +104,8 @@ pub(crate) mod tests {
             temporary_files: "ext4 on /dev/vda".into(),
             load_before: 0.1,
             load_after: 2.0,
+            pace_before: Some(10.0),
+            pace_after: Some(10.5),
         };
         let part =
             Part { name: "postgres".into(), seconds: 1.0, failure: None, remarks: Vec::new(), figures };

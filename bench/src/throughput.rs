@@ -124,12 +124,21 @@ pub(crate) async fn sqlite(jobs: usize, repeats: usize) -> Result<()> {
     latency::across_processes(&store, &Goal::None, &Goal::AtMost(10.0)).await
 }
 
+const REMOVE: &str = "drop database if exists stargate_bench with (force)";
+
 /// Makes the database `stargate_bench` anew; answers its URL.
 pub(crate) async fn fresh_database(url: &str) -> Result<String> {
     let admin = raw::connect(url).await?;
-    admin.batch_execute("drop database if exists stargate_bench with (force)").await?;
+    admin.batch_execute(REMOVE).await?;
     admin.batch_execute("create database stargate_bench").await?;
     Ok(database(url, "stargate_bench"))
+}
+
+/// Removes the last such database, and has everything written that the server has yet to write.
+pub(crate) async fn remove_database(url: &str) -> Result<()> {
+    let admin = raw::connect(url).await?;
+    admin.batch_execute(REMOVE).await?;
+    Ok(admin.batch_execute("checkpoint").await?)
 }
 
 /// The same URL with another database.
