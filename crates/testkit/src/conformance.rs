@@ -354,6 +354,7 @@ macro_rules! queue_conformance {
             schedule: [
                 a_schedule_reads_back_as_it_was_put,
                 a_schedule_put_again_is_replaced,
+                a_schedule_put_again_waits_for_no_instant_twice,
                 a_removed_schedule_is_gone,
                 an_instant_that_has_come_makes_the_job,
                 an_instant_that_has_not_come_makes_nothing,
@@ -425,6 +426,7 @@ macro_rules! queue_conformance {
                 a_worker_that_was_given_up_registers_anew_and_works,
                 a_worker_that_was_given_up_is_given_nothing,
                 a_worker_that_falls_silent_with_nothing_to_do_is_given_up,
+                the_jobs_of_a_dead_worker_come_free_although_the_clock_was_set_back,
             ],
             bad_input: [
                 each_bad_field_is_refused_by_name,
@@ -491,6 +493,7 @@ macro_rules! tables_conformance {
                 a_head_follows_its_event_all_or_nothing,
                 what_is_missing_is_recorded_once_whoever_finds_it,
                 a_hook_that_is_late_finds_its_push_recorded,
+                a_hook_that_tells_while_its_push_is_being_found_is_recorded_once,
                 a_ref_that_goes_back_and_forth_is_found_each_time,
                 a_step_that_is_missing_between_two_is_recorded_once_and_moves_nothing,
                 hooks_that_overtake_each_other_leave_nothing_to_be_found,

@@ -50,7 +50,9 @@ with recursive at as materialized (
 ), upkeep as materialized (
     select (select j.run_at from stargate.job j
              where j.stage = 1 and j.run_at >= coalesce($16::timestamptz, '-infinity') order by j.run_at limit 1) as due_at,
-           (select min(case when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now
+           -- Now, where a beat is from before the clock was set back (worker_reset.sql).
+           (select min(case when w.beat_at > at.now + w.lease_min_ms * interval '1 millisecond' then at.now
+                            when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now
                             then w.beat_at + w.lease_min_ms * interval '1 millisecond'
                             -- To be given up, whatever it holds: looking at its jobs would step over all that it ever ran for as
                             -- long as somebody holds a transaction open.
@@ -60,7 +62,8 @@ with recursive at as materialized (
                                                where j.worker_id = w.id and j.stage = 3) * interval '1 millisecond' end)
               from stargate.worker w
              where w.gone_at is null
-               and case when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now then w.id <> $2::integer
+               and case when w.beat_at > at.now + w.lease_min_ms * interval '1 millisecond' then true
+                        when w.beat_at + w.lease_min_ms * interval '1 millisecond' > at.now then w.id <> $2::integer
                         when w.beat_at + w.lease_max_ms * interval '1 millisecond' <= at.now and w.id <> $2::integer then true
                         else exists (select from stargate.job j where j.worker_id = w.id and j.stage = 3) end) as expires_at,
            exists (select from served s where s.limit_key <> '') as keyed

@@ -50,6 +50,7 @@ async fn recover_within(
     asking: Option<WorkerId>,
 ) -> Result<Vec<Recovered>> {
     let now = inner.clock.for_statement();
+    s.rows(OPERATION, sql!("worker_reset"), &[(&now, Type::TIMESTAMPTZ)]).await?;
     let rows = s.rows(OPERATION, sql!("worker_silent"), &[(&now, Type::TIMESTAMPTZ)]).await?;
     let silent: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
     if silent.is_empty() {

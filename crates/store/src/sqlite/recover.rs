@@ -24,14 +24,23 @@ pub(super) struct Worker {
     lease_max: i64,
 }
 
-/// The workers that have not been given up.
+/// The workers that have not been given up, none of them with a beat that is yet to come.
 pub(super) fn workers(s: &Session<'_>) -> Step<Vec<Worker>> {
     let mut list = s.conn.prepare_cached(sql!("worker_here"))?;
     let rows = list.query_map([], |row| {
         let lease = |column| row.get::<_, i64>(column).map(|ms| ms.saturating_mul(1000));
         Ok(Worker { id: row.get(0)?, beat_at: row.get(1)?, lease_min: lease(2)?, lease_max: lease(3)? })
     })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let mut workers: Vec<Worker> = rows.collect::<Result<_, _>>()?;
+    let mut ahead = workers
+        .iter_mut()
+        .filter(|worker| worker.beat_at > s.now.saturating_add(worker.lease_min))
+        .peekable();
+    if ahead.peek().is_some() {
+        s.conn.prepare_cached(sql!("worker_reset"))?.execute([s.now])?;
+        ahead.for_each(|worker| worker.beat_at = s.now);
+    }
+    Ok(workers)
 }
 
 /// Recovers the jobs whose lease has expired and gives up workers that were silent for too long. The asking worker

@@ -110,3 +110,18 @@ pub async fn a_worker_that_falls_silent_with_nothing_to_do_is_given_up(f: &Fixtu
     assert!(!f.store.beat(silent).await.unwrap().known);
     assert!(row(f, other).await.is_some());
 }
+
+pub async fn the_jobs_of_a_dead_worker_come_free_although_the_clock_was_set_back(f: &Fixture) {
+    const BACK: Duration = Duration::from_secs(3600);
+    let id = f.enqueue(job()).await;
+    f.advance(BACK * 2);
+    let (dead, other) = (f.worker("dead").await, f.worker("other").await);
+    f.claim_one(dead).await;
+    f.jump_back(BACK);
+    assert_eq!(f.claim_ids(other, 10).await, [], "its lease has not run out");
+    f.advance(LEASE / 2);
+    f.store.beat(other).await.unwrap();
+    assert_eq!(f.claim_ids(other, 10).await, []);
+    f.advance(LEASE / 2);
+    assert_eq!(f.claim_ids(other, 10).await, [id], "a lease later, not an hour");
+}

@@ -234,6 +234,12 @@ impl World<'_> {
             job.stage = Some(Stage::Ready);
             job.run_at = job.run_at.min(now);
         }
+        // Who looks for silent workers may set a beat that is yet to come anew: the clock was set back since.
+        for slot in &mut self.slots {
+            if slot.beat_high > now + LEASE {
+                slot.beat_low = slot.beat_low.min(now);
+            }
+        }
     }
 
     /// Rule 12: whether a write with this fence takes effect; `None` when that is open, because it is open which beat
