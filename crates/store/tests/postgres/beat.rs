@@ -36,6 +36,33 @@ async fn a_beat_that_waits_for_another_does_not_set_the_worker_back() {
     database.remove().await;
 }
 
+/// INV-6: a process that stood still in the middle of its look at others must not take their beats for those of a clock that was set
+/// back since.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_beaten_since_a_transaction_began_is_not_undone() {
+    const RESET: &str = include_str!("../../sql/postgres/worker_reset.sql");
+    let database = database().await;
+    let (store, still, look) =
+        (connect(database.url()).await, database.client().await, database.client().await);
+    let worker = worker(&store).await;
+    look.batch_execute("update stargate.worker set lease_min_ms = 1").await.unwrap();
+    still.batch_execute("begin").await.unwrap();
+    let began: Timestamp = still.query_one("select now()", &[]).await.unwrap().get(0);
+    let beat = eventually(PATIENCE, "a beat a lease later", || async {
+        store.beat(worker).await.unwrap();
+        let beat: Timestamp = look.query_one(READ, &[]).await.unwrap().get(0);
+        let later = beat.duration_since(began) > SignedDuration::from_millis(10);
+        if later { Ok(beat) } else { Err(beat.to_string()) }
+    })
+    .await;
+    still.execute(RESET, &[&None::<Timestamp>]).await.unwrap();
+    still.batch_execute("commit").await.unwrap();
+    let kept: Timestamp = look.query_one(READ, &[]).await.unwrap().get(0);
+    assert_eq!(kept, beat);
+    drop(store);
+    database.remove().await;
+}
+
 /// The server does not hear of a client that is gone with its machine or behind a cut wire, for hours by its defaults. What such a
 /// client has locked must be free all the same.
 #[tokio::test(flavor = "multi_thread")]
