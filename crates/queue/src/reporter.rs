@@ -195,9 +195,11 @@ impl Recorder {
     }
 }
 
-/// Whether it is about what was said and not about the store.
+/// Whether it is about what was said and not about the store. A conflict is so only if the database tells of it: one that is being moved
+/// says so, too.
 fn is_refusal(error: &Error) -> bool {
-    matches!(error.class(), ErrorClass::ValidationFailure | ErrorClass::Conflict)
+    let of_database = matches!(error, Error::Store { class: ErrorClass::Conflict, .. });
+    of_database || error.class() == ErrorClass::ValidationFailure
 }
 
 /// An error with all its causes on one line, for logs.

@@ -497,7 +497,7 @@ async fn an_outcome_waits_for_a_store_that_is_away(store: SharedStore) {
     worker.stop().await;
 }
 
-/// Mounted read-only, locked out by its own rules, being restored: what is wrong is not the outcome.
+/// Mounted read-only, locked out by its own rules, being restored or moved: what is wrong is not the outcome.
 async fn an_outcome_waits_for_a_store_that_needs_an_operator(store: SharedStore) {
     let faulty = Arc::new(Faulty::new(store.clone()));
     let mut registry = Registry::new();

@@ -24,7 +24,7 @@ pub(crate) struct Faulty {
     pub(crate) refuse_beats: AtomicBool,
     pub(crate) lose_claim_answers: AtomicBool,
     pub(crate) refuse_settlements: AtomicBool,
-    /// As a store does that an operator has to see to.
+    /// As a store does that an operator has to see to, or that is being moved, in turn.
     pub(crate) needs_operator: AtomicBool,
     /// How often it said so.
     pub(crate) refusals: AtomicUsize,
@@ -146,8 +146,9 @@ impl Store for Faulty {
             return Err(away());
         }
         if self.needs_operator.load(Ordering::SeqCst) {
-            self.refusals.fetch_add(1, Ordering::SeqCst);
-            return Err(trouble(ErrorClass::Fatal));
+            let moved = Error::Conflict { problem: "this store was moved".to_owned() };
+            let is_moved = self.refusals.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+            return Err(if is_moved { moved } else { trouble(ErrorClass::Fatal) });
         }
         self.inner.settle(settlements).await
     }
