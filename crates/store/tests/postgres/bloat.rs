@@ -11,7 +11,7 @@ const FEW: usize = 100;
 /// Rounds that find room in what those before them have left.
 const ENOUGH: usize = 6;
 /// Where they are looked for: while the server analyzes something, which it does of its own accord, no vacuum removes anything.
-const ROUNDS_MAX: usize = 60;
+const ROUNDS_MAX: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hot_table_does_not_grow_with_the_jobs_that_went_through_it() {
