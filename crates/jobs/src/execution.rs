@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stargate_artifact::scratch::{self, Scratch};
+use stargate_base::chain;
 use stargate_queue::context::Context;
 use stargate_queue::handler::Failure;
 use stargate_queue::job::JobId;
@@ -88,21 +89,6 @@ pub(crate) async fn scratch(root: &scratch::Root, execution: &Execution<'_>) -> 
     })
 }
 
-/// An error with all its causes in one line. Many errors tell their cause themselves; then it is not told again.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let text = inner.to_string();
-        if !message.contains(&text) {
-            message.push_str(": ");
-            message.push_str(&text);
-        }
-        source = inner.source();
-    }
-    message
-}
-
 /// The same failure with a message that can be read at a glance; all of it is the detail.
 pub(crate) fn shortened(mut failure: Failure) -> Failure {
     let error = &mut failure.error;
@@ -124,25 +110,6 @@ mod tests {
     use stargate_base::ErrorClass;
 
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Layer {
-        text: &'static str,
-        source: Option<Box<Layer>>,
-    }
-
-    #[test]
-    fn a_cause_that_was_told_is_not_told_again() {
-        let layers =
-            ["no route", "HTTP error: timed out", "error in 3s - HTTP error: timed out", "cannot read x"];
-        let mut error = None;
-        for text in layers {
-            error = Some(Box::new(Layer { text, source: error }));
-        }
-        let error = error.unwrap();
-        assert_eq!(chain(&*error), "cannot read x: error in 3s - HTTP error: timed out: no route");
-    }
 
     #[test]
     fn a_long_message_is_cut_and_kept_as_detail() {

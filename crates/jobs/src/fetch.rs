@@ -15,12 +15,11 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{LOCATION, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
-use stargate_base::clock;
+use stargate_base::{chain, clock};
 use tokio::io::AsyncWriteExt as _;
 use url::{Host, Url};
 
 use crate::address::is_public;
-use crate::execution::chain;
 use crate::http::retry_delay;
 
 /// Redirects that are followed.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use stargate_base::clock;
+use stargate_base::{chain, clock};
 
 pub use self::letter::{DeadLetter, JournalPlace, NewLetter, Payload, PerRef, Reason, Return};
 pub use self::requeue::{Requeue, Requeued};
@@ -80,7 +80,8 @@ impl DeadLetters {
     pub fn add(&self, new: NewLetter) -> Result<String> {
         let mut letter = new.into_letter();
         if !self.files.publish(&record(&letter.dead_letter_id), &json(&letter)?)? {
-            if self.read(&letter.dead_letter_id)?.is_some_and(|there| there.is_of_same_line(&letter)) {
+            let there = pass_over_damaged(self.read(&letter.dead_letter_id))?;
+            if there.is_some_and(|there| there.is_of_same_line(&letter)) {
                 return Ok(letter.dead_letter_id);
             }
             letter.dead_letter_id = format!("{}-{}", letter.dead_letter_id, entry::new_id());
@@ -99,8 +100,8 @@ impl DeadLetters {
             if letters.len() >= limit {
                 break;
             }
-            // Purged between listing and reading.
-            letters.extend(self.find(&id)?);
+            // Purged between listing and reading, or damaged.
+            letters.extend(pass_over_damaged(self.find(&id))?);
         }
         Ok(letters)
     }
@@ -112,8 +113,8 @@ impl DeadLetters {
         let open = names.iter().rev().filter_map(|name| id_of(name)).filter(|id| !is_requeued(id));
         let mut letters = Vec::new();
         for id in open.take(limit) {
-            // Purged between listing and reading.
-            letters.extend(self.read(id)?);
+            // Purged between listing and reading, or damaged.
+            letters.extend(pass_over_damaged(self.read(id))?);
         }
         Ok(letters)
     }
@@ -129,8 +130,8 @@ impl DeadLetters {
         let names = self.files.names()?;
         let is_requeued = |id: &str| names.binary_search(&requeue::done(id)).is_ok();
         for id in names.iter().filter_map(|name| id_of(name)).filter(|id| !is_requeued(id)) {
-            // Purged between listing and reading.
-            if let Some(letter) = self.read(id)? {
+            // Purged between listing and reading, or damaged.
+            if let Some(letter) = pass_over_damaged(self.read(id))? {
                 return Ok(Some(letter.dead_lettered_at));
             }
         }
@@ -145,7 +146,8 @@ impl DeadLetters {
     }
 
     /// Removes letters that were dead-lettered longer ago than `older_than`, which must be [`RETENTION_MIN`] at least.
-    /// Answers their ids. For an operator: an open letter may be the only trace of an entry.
+    /// Answers their ids. For an operator: an open letter may be the only trace of an entry. One that cannot be read stays:
+    /// nobody knows how old it is.
     pub fn purge(&self, older_than: Duration) -> Result<Vec<String>> {
         self.purge_if(older_than, |_| true)
     }
@@ -165,7 +167,8 @@ impl DeadLetters {
         let lock = self.lock()?;
         let mut purged = Vec::new();
         for id in self.ids()?.into_iter().filter(|id| wanted(id)) {
-            if self.read(&id)?.is_some_and(|letter| letter.dead_lettered_at < before) {
+            let letter = pass_over_damaged(self.read(&id))?;
+            if letter.is_some_and(|letter| letter.dead_lettered_at < before) {
                 self.files.remove(&record(&id))?;
                 self.files.remove(&requeue::intent(&id))?;
                 self.files.remove(&requeue::done(&id))?;
@@ -185,13 +188,14 @@ impl DeadLetters {
         // Under the lock of the view: a letter that is added meanwhile is listed here, or its line comes after.
         let turn = self.view.turn()?;
         self.files.sweep()?;
-        let mut content = Vec::new();
-        for id in self.ids()? {
-            if let Some(stored) = self.find(&id)? {
-                content.extend(json(&stored)?);
+        turn.replace(|view| {
+            for id in self.ids()? {
+                if let Some(stored) = pass_over_damaged(self.find(&id))? {
+                    view.write(&json(&stored)?)?;
+                }
             }
-        }
-        turn.replace(&content)
+            Ok(())
+        })
     }
 
     fn show_line(&self, line: &impl Serialize) -> Result<()> {
@@ -216,11 +220,24 @@ impl DeadLetters {
     fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let Some(content) = self.files.read(name, LETTER_BYTES_MAX)? else { return Ok(None) };
         let read = serde_json::from_slice(&content);
-        read.map(Some).map_err(|error| Error::io("understand", &self.files.path(name))(error.into()))
+        read.map(Some).map_err(|source| Error::Damaged { path: self.files.path(name), source })
     }
 
     fn ids(&self) -> Result<Vec<String>> {
         Ok(self.files.names()?.iter().filter_map(|name| id_of(name)).map(str::to_owned).collect())
+    }
+}
+
+/// What was read, or nothing of a letter that cannot be: one must not hold up the others, nor the mirroring of its
+/// repository. Its file stays where it is, and is counted among the open ones.
+fn pass_over_damaged<T>(read: Result<Option<T>>) -> Result<Option<T>> {
+    match read {
+        Err(error @ (Error::Damaged { .. } | Error::Unsafe { .. })) => {
+            let code = error.code();
+            tracing::warn!(code, error = chain(&error), "a dead letter is passed over");
+            Ok(None)
+        }
+        other => other,
     }
 }
 

@@ -49,6 +49,15 @@ pub enum Error {
         /// What is wrong and what to do, in words that follow the path.
         problem: &'static str,
     },
+    /// A file that is not as it was written.
+    #[error("{path} is damaged; restore it from a backup, or move it elsewhere")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where it stops making sense.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A value that cannot be written.
     #[error("{what}: {problem}")]
     Invalid {
@@ -136,7 +145,7 @@ impl Error {
             Self::Invalid { .. } | Self::NoDeadLetter { .. } | Self::NotRequeueable { .. } => {
                 ErrorClass::ValidationFailure
             }
-            Self::FailStop { .. } | Self::Unsafe { .. } => ErrorClass::Fatal,
+            Self::FailStop { .. } | Self::Unsafe { .. } | Self::Damaged { .. } => ErrorClass::Fatal,
         }
     }
 
@@ -149,6 +158,7 @@ impl Error {
             Self::Full { .. } => "MIRROR_DISK_FULL",
             Self::FailStop { .. } => "MIRROR_FAIL_STOP",
             Self::Unsafe { .. } => "MIRROR_FILES_UNSAFE",
+            Self::Damaged { .. } => "MIRROR_FILE_DAMAGED",
             Self::Invalid { .. } => "INVALID",
             Self::Locked { .. } => "MIRROR_LOCKED",
             Self::NoDeadLetter { .. } => "NOT_FOUND",

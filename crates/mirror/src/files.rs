@@ -4,7 +4,7 @@
 //! or turn our writes to another place. Both are refused. A sync that fails is [`Error::FailStop`].
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -92,7 +92,12 @@ impl Files {
 
     /// Puts a file in the place of whatever has its name: under another name first, synced, renamed, directory synced.
     pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<()> {
-        let (from, to) = (self.temporary(content)?, self.path(name));
+        self.replace_with(name, |draft| draft.write(content))
+    }
+
+    /// The same, for content that is too large to be held in memory.
+    pub(crate) fn replace_with(&self, name: &str, fill: impl FnOnce(&mut Draft) -> Result<()>) -> Result<()> {
+        let (from, to) = (self.temporary_with(fill)?, self.path(name));
         let from_inode = inode(&from);
         durable::replace(&from, &to).map_err(|source| renaming_failed(&from, from_inode, &to, source))
     }
@@ -174,15 +179,37 @@ impl Files {
 
     /// Writes and syncs a file under a name of its own.
     fn temporary(&self, content: &[u8]) -> Result<PathBuf> {
+        self.temporary_with(|draft| draft.write(content))
+    }
+
+    fn temporary_with(&self, fill: impl FnOnce(&mut Draft) -> Result<()>) -> Result<PathBuf> {
         let path = self.path(&format!("{TEMPORARY}{}", Ulid::generate()));
-        let mut file = open(OpenOptions::new().write(true).create_new(true), &path, "make")?;
-        let written = file.write_all(content).map_err(Error::io("write", &path));
-        let done = written.and_then(|()| file.sync_all().map_err(Error::fail_stop(&path)));
+        let file = open(OpenOptions::new().write(true).create_new(true), &path, "make")?;
+        let mut draft = Draft { out: BufWriter::new(file), path };
+        let done = fill(&mut draft).and_then(|()| draft.sync());
         if done.is_err() {
             // It is of no use to anybody; what went wrong is what is told.
-            let _ = std::fs::remove_file(&path);
+            let _ = std::fs::remove_file(&draft.path);
         }
-        done.map(|()| path)
+        done.map(|()| draft.path)
+    }
+}
+
+/// A file that is being written and has no name of its own yet.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    out: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl Draft {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(Error::io("write", &self.path))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.out.flush().map_err(Error::io("write", &self.path))?;
+        self.out.get_ref().sync_all().map_err(Error::fail_stop(&self.path))
     }
 }
 

@@ -19,7 +19,7 @@ use stargate_base::clock::Moment;
 
 use crate::entry::LINE_BYTES_MAX;
 use crate::error::{Error, Result};
-use crate::files::{Files, is_at};
+use crate::files::{Draft, Files, is_at};
 
 /// How long an append waits for its turn. Turns take microseconds; a holder that is stopped must not hold up pushes.
 /// Less than the five seconds that a hook has, so that the hook can still say what happened.
@@ -128,9 +128,9 @@ impl Turn<'_> {
         find_last(&self.file, self.bytes, choose).map_err(Error::io("read", &self.path))
     }
 
-    /// Replaces the file by one with this content, while nobody else can write to it.
-    pub(crate) fn replace(self, content: &[u8]) -> Result<()> {
-        self.lines.files.replace(&self.lines.active(), content)
+    /// Replaces the file by one with what `fill` writes, while nobody else can write to it.
+    pub(crate) fn replace(self, fill: impl FnOnce(&mut Draft) -> Result<()>) -> Result<()> {
+        self.lines.files.replace_with(&self.lines.active(), fill)
     }
 
     fn is_torn(&self) -> Result<bool> {

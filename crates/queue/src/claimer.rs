@@ -5,15 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rand::RngExt as _;
-use stargate_base::Backoff;
 use stargate_base::clock::Moment;
+use stargate_base::{Backoff, chain};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 use crate::local::{Buffer, HeldJob, Stop, StopReason, Waiting};
 use crate::pool::Engine;
-use crate::reporter::Chain;
 use crate::store::{CLAIM_MAX, Claim, ClaimRequest, ClaimedJob, KindSlots, Outcome, Settlement};
 
 /// A buffer that did not move for so long is handed back: its jobs could run elsewhere.
@@ -99,7 +98,7 @@ impl Engine {
                     // The claim may have been carried out although the answer was lost.
                     self.compare.store(true, Ordering::Release);
                     if failures == 1 || failures % 20 == 0 {
-                        tracing::warn!(failures, error = %Chain(&error), "cannot claim jobs; will try again");
+                        tracing::warn!(failures, error = chain(&error), "cannot claim jobs; will try again");
                     }
                     let delay = Backoff::RECONNECT.delay(failures);
                     let _ = tokio::time::timeout(delay, stop.cancelled()).await;
@@ -242,7 +241,7 @@ impl Engine {
             Ok(owned) => owned.into_iter().collect::<HashSet<_>>(),
             Err(error) => {
                 self.compare.store(true, Ordering::Release);
-                tracing::debug!(error = %Chain(&error), "cannot compare holdings");
+                tracing::debug!(error = chain(&error), "cannot compare holdings");
                 return;
             }
         };

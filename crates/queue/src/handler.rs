@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, chain};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -98,14 +98,7 @@ impl From<JobError> for Failure {
 /// Any other error counts as transient, so that `?` works in handlers; its whole chain is kept.
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(inner) = source {
-            message.push_str(": ");
-            message.push_str(&inner.to_string());
-            source = inner.source();
-        }
-        Self::transient(message)
+        Self::transient(chain(&error))
     }
 }
 

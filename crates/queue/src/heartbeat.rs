@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use stargate_base::chain;
 use stargate_base::clock::Moment;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,6 @@ use crate::error::Result;
 use crate::job::JobId;
 use crate::local::{HeldJob, StopReason};
 use crate::pool::Engine;
-use crate::reporter::Chain;
 use crate::store::Beat;
 
 /// Failed beats in a row after which the operator is told.
@@ -96,7 +96,7 @@ impl Heart {
         let beat = tokio::time::timeout(patience, self.engine.store.beat(self.engine.worker())).await;
         match beat {
             Ok(Ok(beat)) => self.good(before, beat).await,
-            Ok(Err(error)) => self.bad(&Chain(&error).to_string()),
+            Ok(Err(error)) => self.bad(&chain(&error)),
             Err(_) => self.bad("no answer within a heartbeat"),
         }
         self.fence_ourselves();
@@ -108,7 +108,7 @@ impl Heart {
         match tokio::time::timeout(patience, engine.store.cancellations(engine.worker())).await {
             Ok(Ok(jobs)) => jobs.into_iter().for_each(|job| self.cancel(job)),
             Ok(Err(error)) => {
-                tracing::debug!(error = %Chain(&error), "cancellations could not be looked for");
+                tracing::debug!(error = chain(&error), "cancellations could not be looked for");
             }
             Err(_) => tracing::debug!("no answer to a look for cancellations"),
         }
@@ -125,7 +125,7 @@ impl Heart {
             let lost = engine.held.stop_where(StopReason::Lost, |_| true);
             tracing::warn!(lost, "the store has given this worker up; entering again");
             if let Err(error) = self.enter_again().await {
-                self.bad(&Chain(&error).to_string());
+                self.bad(&chain(&error));
             }
             return;
         }

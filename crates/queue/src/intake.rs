@@ -27,13 +27,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stargate_base::Backoff;
+use stargate_base::{Backoff, chain};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::handler::Registry;
-use crate::reporter::Chain;
 use crate::store::SharedStore;
 
 pub use link::{Link, LinkFilter, LinkStage, LinkTurn, Linked, NewLink, Terms};
@@ -270,7 +269,12 @@ impl Failures {
             Err(error) => {
                 *count += 1;
                 if *count == 1 || count.is_multiple_of(100) {
-                    tracing::warn!(step, failures = *count, error = %Chain(&error), "the intake failed; will try again");
+                    tracing::warn!(
+                        step,
+                        failures = *count,
+                        error = chain(&error),
+                        "the intake failed; will try again"
+                    );
                 }
                 Err(Backoff::RECONNECT.delay(*count).max(LOOK_MIN))
             }

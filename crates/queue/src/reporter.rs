@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stargate_base::{Backoff, ErrorClass};
+use stargate_base::{Backoff, ErrorClass, chain};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -109,7 +109,7 @@ impl Recorder {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "progress was refused by the store and is dropped")
+                tracing::warn!(error = chain(&error), "progress was refused by the store and is dropped")
             }
         }
     }
@@ -119,7 +119,10 @@ impl Recorder {
             Ok(verdicts) => self.settled(&settlements, &verdicts),
             Err(error) if settlements.len() > 1 => {
                 // One of them cannot be stored. Alone, each of the others can.
-                tracing::warn!(error = %Chain(&error), "a batch of outcomes was refused; writing them one by one");
+                tracing::warn!(
+                    error = chain(&error),
+                    "a batch of outcomes was refused; writing them one by one"
+                );
                 for settlement in settlements {
                     Box::pin(self.write_settlements(vec![settlement])).await;
                 }
@@ -133,7 +136,7 @@ impl Recorder {
     async fn write_refused(&self, mut settlements: Vec<Settlement>, refusal: &Error) {
         let Some(settlement) = settlements.pop() else { return };
         let fence = settlement.fence;
-        tracing::error!(job = %fence.job, error = %Chain(refusal), "the outcome was refused by the store");
+        tracing::error!(job = %fence.job, error = chain(refusal), "the outcome was refused by the store");
         if matches!(settlement.outcome, Outcome::Released | Outcome::Aborted) {
             self.held.remove(std::iter::once(fence));
             return;
@@ -147,7 +150,7 @@ impl Recorder {
         match self.insist("record a failure", || self.store.settle(failed.clone())).await {
             Ok(verdicts) => self.settled(&failed, &verdicts),
             Err(error) => {
-                tracing::error!(job = %fence.job, error = %Chain(&error), "given up; the lease will expire");
+                tracing::error!(job = %fence.job, error = chain(&error), "given up; the lease will expire");
                 self.held.remove(std::iter::once(fence));
             }
         }
@@ -185,7 +188,7 @@ impl Recorder {
                 Err(error) => {
                     failures += 1;
                     if failures == 1 || failures % 20 == 0 {
-                        tracing::warn!(failures, error = %Chain(&error), "cannot {what}; will try again");
+                        tracing::warn!(failures, error = chain(&error), "cannot {what}; will try again");
                     }
                     tokio::time::sleep(Backoff::RECONNECT.delay(failures).max(Duration::from_millis(10)))
                         .await;
@@ -200,19 +203,4 @@ impl Recorder {
 fn is_refusal(error: &Error) -> bool {
     let of_database = matches!(error, Error::Store { class: ErrorClass::Conflict, .. });
     of_database || error.class() == ErrorClass::ValidationFailure
-}
-
-/// An error with all its causes on one line, for logs.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(inner) = source {
-            write!(f, ": {inner}")?;
-            source = inner.source();
-        }
-        Ok(())
-    }
 }

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use stargate_base::chain;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::job::JobId;
-use crate::reporter::Chain;
 use crate::store::{SharedStore, Store};
 
 /// How often to look for schedules that others added or changed.
@@ -30,7 +30,7 @@ pub async fn run(store: SharedStore, stop: CancellationToken) -> Ended {
             Ok(round) => round.next.min(LOOK_EVERY),
             Err(Error::Deposed { .. }) => return Ended::Deposed,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "cannot look at schedules; will try again");
+                tracing::warn!(error = chain(&error), "cannot look at schedules; will try again");
                 LOOK_EVERY
             }
         };
@@ -65,7 +65,11 @@ pub async fn run_once(store: &dyn Store, stop: &CancellationToken) -> Result<Rou
         let next = match schedule.next_after(now) {
             Ok(next) => next,
             Err(error) => {
-                tracing::error!(schedule = schedule.name, error = %Chain(&error), "cannot tell when to fire it next");
+                tracing::error!(
+                    schedule = schedule.name,
+                    error = chain(&error),
+                    "cannot tell when to fire it next"
+                );
                 continue;
             }
         };
@@ -79,7 +83,7 @@ pub async fn run_once(store: &dyn Store, stop: &CancellationToken) -> Result<Rou
             Err(error @ Error::Deposed { .. }) => return Err(error),
             // One bad schedule (its kind is gone, this machine does not know its time zone) must not stop the others.
             Err(error) => {
-                tracing::error!(schedule = schedule.name, error = %Chain(&error), "cannot fire schedule")
+                tracing::error!(schedule = schedule.name, error = chain(&error), "cannot fire schedule")
             }
         }
         if let Some(next) = next {

@@ -42,12 +42,14 @@ on_both_stores!(
     handlers_that_block_every_thread_do_not_lose_their_lease,
     a_worker_that_cannot_beat_stops_its_own_job,
     a_claim_whose_answer_was_lost_is_given_back,
+    a_stop_does_not_wait_for_an_answer_that_never_comes,
     an_outcome_waits_for_a_store_that_is_away,
     an_outcome_waits_for_a_store_that_needs_an_operator,
     an_outcome_that_comes_after_the_lease_is_not_taken_and_the_job_runs_again,
     a_kind_runs_no_more_jobs_at_once_than_its_profile_allows,
     a_limit_key_holds_over_two_workers,
     a_schedule_fires_once_though_two_processes_look,
+    a_schedule_in_an_unknown_zone_holds_up_no_other,
     explain_names_what_holds_a_job_back,
     a_handler_can_enqueue_more_work,
     a_deep_queue_on_a_loaded_machine_pauses_claiming_but_not_for_ever,
@@ -468,6 +470,22 @@ async fn a_claim_whose_answer_was_lost_is_given_back(store: SharedStore) {
     worker.stop().await;
 }
 
+async fn a_stop_does_not_wait_for_an_answer_that_never_comes(store: SharedStore) {
+    let faulty = Arc::new(Faulty::new(store.clone()));
+    for fault in [&faulty.lose_claim_answers, &faulty.never_tells_holdings] {
+        fault.store(true, Ordering::SeqCst);
+    }
+    let mut registry = Registry::new();
+    telling(&mut registry, "work");
+    let shared: SharedStore = faulty.clone();
+    let worker = Worker::start(&shared, registry, quick()).await;
+    let id = enqueue(&store, "work").await;
+    faulty.holdings_asked.notified().await;
+    tokio::time::timeout(PATIENCE, worker.stop()).await.expect("it ends");
+    let job = store.job(id).await.unwrap().unwrap();
+    assert_ne!(job.state, State::Done, "left to another: {job:?}");
+}
+
 /// A handler that says when it ran.
 fn telling(registry: &mut Registry, kind: &str) -> Arc<Notify> {
     let ran = Arc::new(Notify::new());
@@ -610,18 +628,7 @@ async fn a_schedule_fires_once_though_two_processes_look(store: SharedStore) {
     registry.handle("tick", hasty(), async |_: Context, _: serde_json::Value| Ok::<_, Failure>(())).unwrap();
     store.kinds_register(registry.specs()).await.unwrap();
     let now = store.now().await.unwrap();
-    let schedule = Schedule {
-        name: "hourly".into(),
-        cron: "0 * * * *".into(),
-        time_zone: "UTC".into(),
-        kind: "tick".into(),
-        queue: "default".into(),
-        payload: serde_json::value::to_raw_value(&json!({})).unwrap(),
-        priority: 0,
-        next_at: Some(now),
-        last_at: None,
-    };
-    store.schedule_put(schedule).await.unwrap();
+    store.schedule_put(hourly("hourly", now)).await.unwrap();
     let stop = CancellationToken::new();
     stop.cancel();
     assert_eq!(scheduler::run_once(&*store, &stop).await.unwrap().fired, [], "it is to stop");
@@ -632,6 +639,39 @@ async fn a_schedule_fires_once_though_two_processes_look(store: SharedStore) {
     let schedule = store.schedules().await.unwrap().remove(0);
     assert!(schedule.next_at.unwrap() > now && schedule.last_at.is_some(), "{schedule:?}");
     assert_eq!(scheduler::run_once(&*store, &stop).await.unwrap().fired, []);
+}
+
+/// Due at `now`, for the kind `tick`.
+fn hourly(name: &str, now: jiff::Timestamp) -> Schedule {
+    Schedule {
+        name: name.into(),
+        cron: "0 * * * *".into(),
+        time_zone: "UTC".into(),
+        kind: "tick".into(),
+        queue: "default".into(),
+        payload: serde_json::value::to_raw_value(&json!({})).unwrap(),
+        priority: 0,
+        next_at: Some(now),
+        last_at: None,
+    }
+}
+
+async fn a_schedule_in_an_unknown_zone_holds_up_no_other(store: SharedStore) {
+    let mut registry = Registry::new();
+    registry.handle("tick", hasty(), async |_: Context, _: serde_json::Value| Ok::<_, Failure>(())).unwrap();
+    store.kinds_register(registry.specs()).await.unwrap();
+    let now = store.now().await.unwrap();
+    for name in ["a", "b"] {
+        store.schedule_put(hourly(name, now)).await.unwrap();
+    }
+    let faulty = Faulty::new(Arc::clone(&store));
+    faulty.zone_is_unknown.store(true, Ordering::SeqCst);
+    let stop = CancellationToken::new();
+    assert_eq!(scheduler::run_once(&faulty, &stop).await.unwrap().fired.len(), 1);
+    let schedules = store.schedules().await.unwrap();
+    let fired: Vec<bool> = schedules.iter().map(|schedule| schedule.last_at.is_some()).collect();
+    assert_eq!(fired, [false, true], "{schedules:?}");
+    assert_eq!(scheduler::run_once(&*store, &stop).await.unwrap().fired.len(), 1, "where the zone is known");
 }
 
 async fn explain_names_what_holds_a_job_back(store: SharedStore) {

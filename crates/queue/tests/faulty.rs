@@ -15,7 +15,7 @@ use stargate_queue::store::*;
 use stargate_queue::{
     Error, Fence, Job, JobId, Json, KindSpec, NewJob, Result, SharedStore, State, Store, WorkerId,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Passes everything on, unless told otherwise.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ pub(crate) struct Faulty {
     pub(crate) refuse_beats: AtomicBool,
     pub(crate) lose_claim_answers: AtomicBool,
     pub(crate) refuse_settlements: AtomicBool,
+    /// What a worker holds is asked for, and there is no answer.
+    pub(crate) never_tells_holdings: AtomicBool,
+    pub(crate) holdings_asked: Notify,
+    /// The first schedule is in a zone that this machine has never heard of.
+    pub(crate) zone_is_unknown: AtomicBool,
     /// As a store does that an operator has to see to, or that is being moved, in turn.
     pub(crate) needs_operator: AtomicBool,
     /// How often it said so.
@@ -38,6 +43,9 @@ impl Faulty {
             refuse_beats: off(),
             lose_claim_answers: off(),
             refuse_settlements: off(),
+            never_tells_holdings: off(),
+            holdings_asked: Notify::new(),
+            zone_is_unknown: off(),
             needs_operator: off(),
             refusals: AtomicUsize::new(0),
         }
@@ -132,6 +140,10 @@ impl Store for Faulty {
     }
 
     async fn owned(&self, worker: WorkerId) -> Result<Vec<Fence>> {
+        if self.never_tells_holdings.load(Ordering::SeqCst) {
+            self.holdings_asked.notify_one();
+            return std::future::pending().await;
+        }
         self.inner.owned(worker).await
     }
 
@@ -274,7 +286,13 @@ impl Store for Faulty {
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
-        self.inner.schedules().await
+        let mut schedules = self.inner.schedules().await?;
+        if self.zone_is_unknown.load(Ordering::SeqCst)
+            && let Some(first) = schedules.first_mut()
+        {
+            first.time_zone = "Mars/Olympus".to_owned();
+        }
+        Ok(schedules)
     }
 
     async fn schedule_fire(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) use runtime::{artifacts, clip_lacks, intake, pgboss, scratch, scratch_with};
 use stargate_access::{Audit, SharedAudit, Tokens};
 use stargate_artifact::scratch::Root;
-use stargate_base::Tasks;
+use stargate_base::{Tasks, chain};
 use stargate_directive::{Directives, SharedDirectives};
 use stargate_jobs::courier::HttpCourier;
 use stargate_jobs::exec::Exec;
@@ -31,7 +31,7 @@ use crate::config::kinds::{HandlerPlan, KindPlan};
 use crate::config::store_url::StoreUrl;
 use crate::config::{Settings, Worker};
 use crate::directing::{self, schedules::Schedules};
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 
 /// The schedule that keeps history from growing; one in `stargate.toml` with this name takes its place.
 const PURGE_SCHEDULE: &str = "stargate:purge";

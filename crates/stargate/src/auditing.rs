@@ -7,10 +7,11 @@ use std::future::Future;
 use serde_json::Value;
 use stargate_access::audit::Source;
 use stargate_access::{NewAction, Role, SharedAudit};
+use stargate_base::chain;
 use stargate_queue::{Error, SharedStore};
 
 use crate::config::store_url::StoreUrl;
-use crate::failure::{Exit, Failure, Result, chain, exit_of};
+use crate::failure::{Exit, Failure, Result, exit_of};
 use crate::run::App;
 
 /// The jobs, for commands that change something.

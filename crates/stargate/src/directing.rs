@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stargate_base::{ErrorClass, Tasks};
+use stargate_base::{ErrorClass, Tasks, chain};
 use stargate_directive::file::{self, Directive, Problem};
 use stargate_directive::source::Sources;
 use stargate_directive::steps::{self, Assignment, Ended, Trouble};
@@ -28,7 +28,7 @@ use stargate_queue::{JobId, NewJob, Profile, State};
 
 use crate::config::Settings;
 use crate::config::directives::{Destination, Engine, OutboxPlan, limit_key};
-use crate::failure::{Failure as Failed, Result, chain};
+use crate::failure::{Failure as Failed, Result};
 
 /// The kind of a run's job.
 pub(crate) const KIND: &str = "directive:run";

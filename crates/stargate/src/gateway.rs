@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stargate_access::{Authority, Denied as NoAccess, Principal, Role, TokenId};
-use stargate_base::{Secret, Tasks};
+use stargate_base::{Secret, Tasks, chain};
 use stargate_gateway::gate::{Access, Admission, Credentials, Denied, Gate, Hold};
 use stargate_gateway::{Gateway, HookCommand, RepoName, Repositories};
 use stargate_leader::Leadership;
@@ -15,7 +15,7 @@ use stargate_repo::Folders;
 
 use crate::config::Settings;
 use crate::config::layer::Origin;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result};
 use crate::hooks::Told;
 use crate::program;
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use stargate_base::chain;
 use stargate_leader::Leadership;
 use stargate_queue::{Error, SharedStore, scheduler};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::assemble::{self, Planned};
-use crate::failure::chain;
 
 /// Between two tries to enter the configuration, while the store does not take it.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -6,13 +6,14 @@ pub(crate) mod supervise;
 
 use std::path::{Path, PathBuf};
 
+use stargate_base::chain;
 use stargate_gateway::{HookCommand, RepoName, Repositories};
 use stargate_git::{Git, RemoteName, RepoDir};
 use stargate_mirror::Config;
 
 use crate::config::Settings;
 use crate::config::mirror::Mirror;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result};
 
 /// Where repositories are and how they are mirrored.
 #[derive(Debug, Clone)]

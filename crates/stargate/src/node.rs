@@ -8,11 +8,11 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use stargate_base::Secret;
+use stargate_base::{Secret, chain};
 use url::Url;
 
 use crate::config::Settings;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result};
 
 /// Never a flag: arguments are seen by everybody on this machine.
 const TOKEN: &str = "STARGATE_TOKEN";

@@ -16,12 +16,13 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use stargate_base::chain;
 use stargate_base::trace::{self, Kind, Span, Start, Value};
 use tokio::runtime::Handle;
 
 use crate::config::Settings;
 use crate::config::otel::Otel;
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 
 /// How long one request to the collector may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use stargate_base::{Epoch, ErrorClass, clock};
+use stargate_base::{Epoch, ErrorClass, chain, clock};
 use stargate_gateway::RepoName;
 use stargate_gateway::hook::pre_receive::WATERMARKS;
 use stargate_git::{Git, RefName, RefPattern, RepoDir, locks};
@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 use crate::hooks::default_branch;
 use crate::mirroring::Places;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stargate_access::{Authority, Policy, Tokens};
-use stargate_base::Tasks;
+use stargate_base::{Tasks, chain};
 use stargate_directive::SharedDirectives;
 use stargate_gateway::{Gateway, Repositories};
 use stargate_queue::SharedStore;
@@ -27,7 +27,7 @@ use crate::config::directives::Engine;
 use crate::config::{self, Settings};
 use crate::directing::director::Director;
 use crate::directing::{self, Runner};
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result};
 use crate::mirroring::shown::Shown;
 use crate::mirroring::supervise::{self, Mirrors};
 use crate::mirroring::{Places, letters};

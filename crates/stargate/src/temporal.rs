@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::Digest as _;
-use stargate_base::{Backoff, ErrorClass, Tasks};
+use stargate_base::{Backoff, ErrorClass, Tasks, chain};
 use stargate_directive::SharedDirectives;
 use stargate_temporal::{Cluster, Scheduled, ServeOptions, Tls};
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ use crate::config::Settings;
 use crate::config::directives::Engine;
 use crate::config::temporal as given;
 use crate::directing::Catalogue;
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 
 /// The pauses between two tries to reach a cluster that is away.
 const AWAY: Backoff =

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use stargate_base::chain;
 use stargate_directive::RunId;
 use stargate_directive::file::Directive;
 use stargate_directive::steps::Progress;
@@ -19,7 +20,7 @@ use temporalio_client::{
 };
 
 use crate::connect::{self, Settings};
-use crate::error::{Error, Place, Result, chain, status_of};
+use crate::error::{Error, Place, Result, status_of};
 use crate::plan::{Input, WORKFLOW};
 use crate::view::{Closed, Status, Workflow};
 use crate::workflow::DirectiveWorkflow;

@@ -3,14 +3,14 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use stargate_base::Secret;
+use stargate_base::{Secret, chain};
 use temporalio_client::errors::ClientConnectError;
 use temporalio_client::tonic::{IntoRequest as _, Status};
 use temporalio_client::{Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions};
 use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNamespaceRequest;
 use url::Url;
 
-use crate::error::{Error, Place, Result, chain};
+use crate::error::{Error, Place, Result};
 
 /// How long connecting may take, the first question included.
 const CONNECT_MAX: Duration = Duration::from_secs(10);

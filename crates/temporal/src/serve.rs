@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join;
+use stargate_base::chain;
 use temporalio_common::telemetry::TelemetryOptions;
 use temporalio_common::telemetry::metrics::CoreMeter;
 use temporalio_common::worker::WorkerDeploymentOptions;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activities::{Activities, Host};
 use crate::cluster::Cluster;
-use crate::error::{Error, Result, chain};
+use crate::error::{Error, Result};
 use crate::metrics::Bridge;
 use crate::workflow::{DirectiveWorkflow, ScheduledWorkflow};
 use crate::{search, steps_queue};

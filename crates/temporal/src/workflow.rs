@@ -254,7 +254,7 @@ fn close(summary: Summary) -> WorkflowResult<Summary> {
 async fn abandon(ctx: &mut Context, of: &Of, failed: Option<WorkflowTermination>) -> WorkflowResult<Summary> {
     let (outcome, error) = match &failed {
         None => (Outcome::Cancelled, None),
-        Some(termination) => (Outcome::Failed, Some(failure::cut(crate::error::chain(termination)))),
+        Some(termination) => (Outcome::Failed, Some(failure::cut(stargate_base::chain(termination)))),
     };
     let close_as = Close { directive: of.directive.clone(), run: of.run.clone(), outcome, error };
     let options = options::end(steps_queue(ctx.task_queue()));

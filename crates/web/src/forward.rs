@@ -20,6 +20,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use reqwest::{Client, Url};
+use stargate_base::chain;
 use stargate_leader::Holder;
 use tokio::sync::Semaphore;
 use tokio::time::Sleep;
@@ -237,16 +238,6 @@ fn unreachable(error: &reqwest::Error, leader: &Holder) -> Problem {
 fn unanswered(error: &dyn std::error::Error, leader: &Holder) -> Problem {
     tracing::warn!(%leader, error = chain(error), "a write was passed on to the leader and not answered");
     Problem::outcome_unknown(format!("the leader, {leader}, did not answer"))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 /// A body on its way through, cut off when it gets too large or takes too long.

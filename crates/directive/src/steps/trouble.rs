@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, chain};
 use stargate_queue::Error;
 
 use crate::source::SourceError;
@@ -54,13 +54,6 @@ impl From<SourceError> for Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        let mut message = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(inner) = cause {
-            message.push_str(": ");
-            message.push_str(&inner.to_string());
-            cause = inner.source();
-        }
-        Self::new(error.class(), error.code(), message)
+        Self::new(error.class(), error.code(), chain(&error))
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+use stargate_base::chain;
 use stargate_git::RefPattern;
 use stargate_mirror::journal::APPEND_ENTRIES_MAX;
 use stargate_mirror::{Journal, NewEntry};
@@ -160,17 +161,6 @@ fn entries(updates: &[RefUpdate], context: &Context, journaling: &Journaling) ->
         ..NewEntry::default()
     };
     moved.into_iter().map(entry).collect()
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

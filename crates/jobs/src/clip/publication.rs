@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stargate_artifact::{Error, Key, Manifest, Permit, Published, Publisher};
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, chain};
 use stargate_queue::handler::{Failure, HandlerResult};
 
 use super::payload::Request;
 use super::{ARTIFACT_FOREIGN, Clip, SOURCE_READY, STORAGE_UNAVAILABLE, is_cut_short, millis, until_stopped};
-use crate::execution::{Execution, Reports, chain, shortened};
+use crate::execution::{Execution, Reports, shortened};
 
 /// What counts as the same end of a clip of which nothing is known but the request.
 const ADOPTED_TOLERANCE_SEC: f64 = 0.2;

@@ -5,14 +5,14 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, chain};
 use stargate_queue::handler::Failure;
 
 use super::payload::Source;
 use super::{
     INPUT_TOO_LARGE, SOURCE_NOT_FOUND, SOURCE_UNAVAILABLE, SOURCE_UNREADABLE, SSRF_BLOCKED, Settings,
 };
-use crate::execution::{SCRATCH_UNAVAILABLE, chain, shortened};
+use crate::execution::{SCRATCH_UNAVAILABLE, shortened};
 use crate::fetch::FetchError;
 
 /// A recording that ffmpeg can open.

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, chain};
 use stargate_queue::handler::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::{CLIP_FAILED, FFMPEG_MISSING};
-use crate::execution::{chain, stopped};
+use crate::execution::stopped;
 use crate::pipes::{Reader, overhear};
 use crate::process::{self, Pipes, Spec, StartError};
 

@@ -74,6 +74,33 @@ fn whatever_a_remote_says_the_letter_can_be_read_again() {
     assert!(stored.letter.per_ref.iter().all(|one| one.status.starts_with('\u{1}')), "{stored:?}");
 }
 
+/// It must hold up neither the others nor the mirroring of its repository.
+#[test]
+fn a_damaged_letter_is_passed_over_and_kept() {
+    let repo = Repo::new();
+    let lines = lines(&repo);
+    let add = |line| letters(&repo).add(NewLetter::new(line, Reason::Outage, "x")).unwrap();
+    let (damaged, sound) = (add(&lines[0]), add(&lines[2]));
+    let file = repo.file(&format!("dead-letter/{damaged}.json"));
+    std::fs::write(&file, "{\"dead_letter_id\"").unwrap();
+    let letters = letters(&repo);
+    letters.rebuild_view().unwrap();
+    assert_eq!((view(&repo).len(), letters.open_count().unwrap()), (1, 2), "it is still counted");
+    let listed = letters.list(None, 10).unwrap();
+    assert_eq!(listed.iter().map(|stored| &stored.letter.dead_letter_id).collect::<Vec<_>>(), [&sound]);
+    let open = letters.open_letters(10).unwrap();
+    assert_eq!(open.iter().map(|letter| &letter.dead_letter_id).collect::<Vec<_>>(), [&sound]);
+    assert_eq!(letters.oldest_open().unwrap(), Some(open[0].dead_lettered_at));
+    assert_eq!(letters.purge(RETENTION_MIN).unwrap(), [""; 0]);
+    let error = letters.show(&damaged).unwrap_err();
+    assert_eq!(error.code(), "MIRROR_FILE_DAMAGED");
+    assert!(error.to_string().contains(&damaged), "{error}");
+    let again = add(&lines[0]);
+    assert_ne!(again, damaged, "given up again, it gets a letter that can be read");
+    assert_eq!(letters.show(&again).unwrap().letter.reason, Reason::Outage);
+    assert!(file.exists());
+}
+
 #[test]
 fn what_is_no_entry_is_kept_as_bytes() {
     let repo = Repo::new();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use stargate_base::ErrorClass;
+use stargate_base::{ErrorClass, chain};
 
 use super::{
     Accept, Answer, Claim, Ending, EndingOutcome, Inner, Link, LinkFilter, LinkStage, LinkTurn, NewLink,
@@ -13,7 +13,6 @@ use super::{
 use crate::error::{Error, Result};
 use crate::job::{JobError, JobId, NewJob, Stage};
 use crate::metrics;
-use crate::reporter::Chain;
 
 /// Links looked at in one call to the source.
 const PAGE: u32 = super::link::LINKS_MAX;
@@ -249,7 +248,7 @@ impl Inner {
             // Something about this one: the others must not wait for it.
             Err(error) if matches!(error.class(), ErrorClass::ValidationFailure) => {
                 tracing::error!(source = self.source.name(), item = link.item, job = %link.job,
-                    error = %Chain(&error), "the source refuses the outcome of this job");
+                    error = chain(&error), "the source refuses the outcome of this job");
                 return Ok(false);
             }
             Err(error) => return Err(error),

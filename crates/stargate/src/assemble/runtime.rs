@@ -7,7 +7,7 @@ use stargate_artifact::Artifacts;
 use stargate_artifact::local::Local;
 use stargate_artifact::s3::{self, S3};
 use stargate_artifact::scratch::{Limits, Root};
-use stargate_base::{ErrorClass, Tasks};
+use stargate_base::{ErrorClass, Tasks, chain};
 use stargate_jobs::clip::{self, Clip};
 use stargate_jobs::process;
 use stargate_queue::handler::{Handler, Registry};
@@ -18,7 +18,7 @@ use stargate_store::pgboss::{self, PgBoss};
 use crate::config::Settings;
 use crate::config::artifacts_url::ArtifactsUrl;
 use crate::config::runtime::{Credentials, Pgboss};
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 use crate::program;
 
 /// Jobs taken from another queue beyond those that run: enough to keep the workers busy, few enough that others get

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use stargate_artifact::scratch::{Collected, Limits};
+use stargate_base::chain;
 
 use crate::assemble;
 use crate::config::{interval, size};
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result};
 use crate::output;
 use crate::run::App;
 

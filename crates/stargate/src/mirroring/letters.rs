@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stargate_base::clock;
+use stargate_base::{chain, clock};
 use stargate_mirror::DeadLetters;
 use stargate_mirror::metrics::{OLDEST_LETTER, OPEN_LETTERS};
 use tokio_util::sync::CancellationToken;
 
 use super::supervise::Mirrors;
-use crate::failure::chain;
 
 /// How often it is looked: letters are of interest in minutes.
 const LOOK_EVERY: Duration = Duration::from_secs(15);

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use stargate_base::chain;
 use stargate_base::clock::Moment;
 use stargate_git::RepoDir;
 use stargate_leader::{Guard, Leadership};
@@ -20,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Places, Target};
-use crate::failure::{Exit, Result, chain};
+use crate::failure::{Exit, Result};
 
 /// Repositories that are mirrored at once at most.
 const MIRRORS_MAX: usize = 256;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use stargate_base::ErrorClass::{Conflict, Fatal, RetryableTransient, ValidationFailure};
+use stargate_base::chain;
 use stargate_directive::source::SourceError;
 use stargate_queue::Error;
 use tokio_postgres::error::{DbError, ErrorPosition};
@@ -213,16 +214,4 @@ pub(super) fn of_sink(error: &Error) -> SourceError {
         (_, RetryableTransient) => SourceError::new(RetryableTransient, SINK_UNREACHABLE, message),
         _ => SourceError::new(Fatal, SINK_REFUSED, message),
     }
-}
-
-/// An error and what caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }

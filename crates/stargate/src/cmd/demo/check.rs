@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 use stargate_artifact::{Found, Key};
-use stargate_base::Tasks;
+use stargate_base::{Tasks, chain};
 use stargate_jobs::clip;
 use stargate_queue::event;
 use stargate_queue::store::Store;
@@ -15,7 +15,7 @@ use super::Cast;
 use crate::assemble;
 use crate::config::Settings;
 use crate::config::size::words;
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 use crate::output::{self, Output};
 use crate::view::cut;
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use stargate_base::chain;
 use stargate_git::{Init, Oid, RefName};
 use stargate_mirror::wait::{Waited, wait};
 use stargate_mirror::{Entry, Journal, Next, Statuses, verify};
@@ -15,7 +16,7 @@ use super::check::Outcome;
 use super::one;
 use crate::cmd::repo;
 use crate::config::Settings;
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 use crate::mirroring::{Places, Target};
 use crate::output;
 use crate::view::cut;

@@ -2,6 +2,7 @@
 
 mod redis;
 
+use stargate_base::chain;
 use stargate_leader::lease::Inspection;
 use stargate_queue::leadership::{TERMS_MAX, TermRow, overlaps};
 use stargate_queue::store::Store;
@@ -11,7 +12,6 @@ use crate::candidate;
 use crate::config::Settings;
 use crate::config::leader::Backend;
 use crate::config::store_url::StoreUrl;
-use crate::failure::chain;
 use crate::output::when;
 
 /// Every check.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use stargate_access::Tokens;
+use stargate_base::chain;
 
 use super::Check;
 use crate::config::Settings;
-use crate::failure::chain;
 use crate::otel;
 
 /// Fewer file descriptors than this, and a busy node runs out of them: connections, programs, packs of git.

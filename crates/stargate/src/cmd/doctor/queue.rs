@@ -54,7 +54,7 @@ async fn findings(store: &dyn Store) -> Vec<Check> {
 }
 
 fn unreadable(check: &'static str, error: &stargate_queue::Error) -> Check {
-    Check::fail(check, crate::failure::chain(error), "see the first failing check")
+    Check::fail(check, stargate_base::chain(error), "see the first failing check")
 }
 
 async fn reachable(store: &dyn Store, settings: &Settings) -> Check {
@@ -77,7 +77,7 @@ async fn reachable(store: &dyn Store, settings: &Settings) -> Check {
             Check::ok("store", found)
         }
         Err(error) => {
-            Check::fail("store", crate::failure::chain(&error), "run 'stargate migrate', or correct --store")
+            Check::fail("store", stargate_base::chain(&error), "run 'stargate migrate', or correct --store")
         }
     }
 }

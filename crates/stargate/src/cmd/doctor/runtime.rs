@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use stargate_artifact::scratch::Limits;
-use stargate_base::Tasks;
+use stargate_base::{Tasks, chain};
 
 use super::{Check, host};
 use crate::assemble;
@@ -12,7 +12,6 @@ use crate::config::Settings;
 use crate::config::artifacts_url::ArtifactsUrl;
 use crate::config::runtime::Pgboss;
 use crate::config::size::words;
-use crate::failure::chain;
 use crate::view::cut;
 
 /// A server that needs longer is as good as unreachable.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use stargate_base::Tasks;
+use stargate_base::{Tasks, chain};
 use stargate_leader::lease::Incumbent;
 use stargate_leader::{FileLease, Lease};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::candidate;
 use crate::config::Settings;
 use crate::config::leader::Backend;
-use crate::failure::{Exit, Failure, Result, chain};
+use crate::failure::{Exit, Failure, Result};
 use crate::node::Node;
 use crate::run::App;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
-use stargate_base::Tasks;
+use stargate_base::{Tasks, chain};
 use stargate_mirror::{Drained, Round, Worker, metrics};
 
 use super::At;
 use super::permit::NodePermit;
-use crate::failure::{Failure, Result, chain};
+use crate::failure::{Failure, Result};
 use crate::mirroring::supervise;
 use crate::output::grouped;
 use crate::run::App;
