@@ -25,6 +25,7 @@ use crate::claim::Claim;
 use crate::error::Result;
 use crate::exchange::{CHUNKS_MAX, Exchange, Piece};
 use crate::gate::{Access, Admission, Credentials, Denied, Gate};
+use crate::handover::Handover;
 use crate::hook;
 use crate::intake::{self, Bounds};
 use crate::pkt;
@@ -55,6 +56,7 @@ struct Inner {
     slots: Slots,
     tasks: Tasks,
     hook_environment: Vec<(OsString, OsString)>,
+    handover: Option<Handover>,
 }
 
 impl std::fmt::Debug for Gateway {
@@ -66,13 +68,15 @@ impl std::fmt::Debug for Gateway {
 impl Gateway {
     /// Puts a gateway together.
     ///
-    /// `hook_environment` is what the hooks need to reach the rest of the system; its names begin with `STARGATE_`.
+    /// `hook_environment` is what the hooks need to reach the rest of the system; its names begin with `STARGATE_`. With
+    /// `handover` they find this node among it.
     /// The processes that it starts belong to `tasks`: after [`Tasks::join`] none is left.
     pub fn new(
         repositories: Repositories,
         gate: Arc<dyn Gate>,
         settings: Settings,
         hook_environment: Vec<(OsString, OsString)>,
+        handover: Option<Handover>,
         tasks: Tasks,
     ) -> Result<Self> {
         settings.check()?;
@@ -80,12 +84,16 @@ impl Gateway {
         // A root that pushes could not be served from is told now.
         repositories.push_settings(settings.push_bytes_max)?;
         let slots = Slots::new(&settings);
-        Ok(Self(Arc::new(Inner { repositories, gate, settings, slots, tasks, hook_environment })))
+        Ok(Self(Arc::new(Inner { repositories, gate, settings, slots, tasks, hook_environment, handover })))
     }
 
     /// The routes.
     pub fn router(&self) -> Router {
-        Router::new().route("/git/{*path}", any(handle)).with_state(self.clone())
+        let git = Router::new().route("/git/{*path}", any(handle)).with_state(self.clone());
+        match &self.0.handover {
+            Some(handover) => git.merge(handover.router()),
+            None => git,
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //!  git client ──▶ request ──▶ gate ──▶ slot ──▶ git upload-pack | receive-pack ──▶ answer, as it comes
 //!                 (names)   (rights,  (how many          │
 //!                            leader)   at once)          ├─ pre-receive: rules, leader, point of no return
-//!                                                        └─ post-receive: journal, then the store
+//!                                                        └─ post-receive: journal, then the store,
+//!                                                                          by way of the node (`handover.rs`)
 //! ```
 //!
 //! Promises:
@@ -31,6 +32,7 @@ mod claim;
 pub mod error;
 mod exchange;
 pub mod gate;
+pub mod handover;
 pub mod hook;
 pub mod http;
 mod intake;
@@ -45,6 +47,7 @@ pub mod ssh;
 
 pub use error::{Error, Result};
 pub use gate::{Access, Admission, Credentials, Denied, Gate, Hold};
+pub use handover::Handover;
 pub use http::Gateway;
 pub use name::RepoName;
 pub use refusal::LEADER_HEADER;

@@ -54,7 +54,7 @@ pub fn is_zero(oid: &str) -> bool {
 }
 
 /// A push that git has accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPush {
     /// The repository's name, without `.git`.
     pub repo: String,

@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use stargate_access::{Authority, Denied as NoAccess, Principal, Role, TokenId};
 use stargate_base::{Secret, Tasks, chain};
 use stargate_gateway::gate::{Access, Admission, Credentials, Denied, Gate, Hold};
-use stargate_gateway::{Gateway, HookCommand, RepoName, Repositories};
+use stargate_gateway::{Gateway, Handover, HookCommand, RepoName, Repositories};
 use stargate_leader::Leadership;
-use stargate_repo::Folders;
+use stargate_repo::{Folders, SharedPushes};
 
 use crate::config::Settings;
 use crate::config::layer::Origin;
 use crate::failure::{Exit, Failure, Result};
-use crate::hooks::Told;
+use crate::hooks::{StoreDesk, Told};
 use crate::program;
 
 /// When to come back to a node that does not lead: a successor takes about so long.
@@ -88,7 +88,7 @@ pub(crate) async fn start(
     repositories: Repositories,
     authority: Arc<Authority>,
     leadership: Leadership,
-    listening: SocketAddr,
+    (listening, pushes): (SocketAddr, &SharedPushes),
     tasks: &Tasks,
 ) -> Result<Option<Gateway>> {
     if !program::found(&settings.git.program, None) {
@@ -103,14 +103,16 @@ pub(crate) async fn start(
         );
         return Ok(None);
     }
-    let told = Told::of(settings, Some(listening))?.environment()?;
+    let handover = Handover::new(Arc::new(StoreDesk::new(pushes)));
+    let told = Told::by_node(settings, listening, handover.key())?.environment()?;
     let left = repositories.clone();
     tasks.spawn(async move {
         // Nobody waits for it, and it is over in a moment.
         let _ = tokio::task::spawn_blocking(move || left.sweep_quarantines()).await;
     });
     let gate = Arc::new(Door { authority, leadership });
-    let gateway = Gateway::new(repositories, gate, settings.git.bounds.clone(), told, tasks.clone());
+    let bounds = settings.git.bounds.clone();
+    let gateway = Gateway::new(repositories, gate, bounds, told, Some(handover), tasks.clone());
     gateway.map(Some).map_err(|error| Failure::config(chain(&error)))
 }
 

@@ -8,20 +8,22 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stargate_access::RepoPattern;
-use stargate_base::{Epoch, clock};
+use stargate_base::{Epoch, Secret, clock};
 use stargate_gateway::RepoName;
+use stargate_gateway::handover::{self, Desk};
 use stargate_gateway::hook::{
     Context, Journaling, Leadership, PushRecord, PushSink, RefUpdate, Rules, SinkError, Standing,
 };
 use stargate_git::{Git, RefPattern};
-use stargate_repo::NewPush;
 use stargate_repo::push::check_ref;
+use stargate_repo::{NewPush, SharedPushes};
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -35,6 +37,8 @@ use crate::node::Node;
 pub(crate) const TOLD: &str = "STARGATE_HOOK";
 /// How long the node may take to say whether it leads.
 const STANDING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the node may take to record a push: less than half of what the hook has, so that there is time for the store.
+const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a file that names a branch.
 const HEAD_BYTES_MAX: u64 = 4096;
 
@@ -44,6 +48,9 @@ pub(crate) struct Told {
     store: String,
     /// The node that says who leads.
     node: String,
+    /// With which that node takes over what the hook has to record; absent: the hook records it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     root: PathBuf,
     git: PathBuf,
     /// Refs that only move forward, those that are mirrored among them.
@@ -55,8 +62,17 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// By a process with these settings; its node is the one listening here, or the one that the settings describe.
-    pub(crate) fn of(settings: &Settings, listening: Option<SocketAddr>) -> Result<Self> {
+    /// By a process with these settings, beside the node that they describe.
+    pub(crate) fn of(settings: &Settings) -> Result<Self> {
+        Self::at(settings, settings.api_listen)
+    }
+
+    /// By the node that listens here, and takes over under this key.
+    pub(crate) fn by_node(settings: &Settings, listening: SocketAddr, key: &Secret) -> Result<Self> {
+        Ok(Self { key: Some(key.reveal().to_owned()), ..Self::at(settings, listening)? })
+    }
+
+    fn at(settings: &Settings, listening: SocketAddr) -> Result<Self> {
         let absolute = |path: &Path| {
             std::path::absolute(path)
                 .map_err(|error| Failure::io("cannot find the working directory", &error))
@@ -71,7 +87,8 @@ impl Told {
         protected.extend(mirrored.iter().cloned());
         Ok(Self {
             store,
-            node: format!("http://{}", reachable(listening.unwrap_or(settings.api_listen))),
+            node: format!("http://{}", reachable(listening)),
+            key: None,
             root: absolute(&settings.git.root)?,
             git: settings.git.program.clone(),
             protected,
@@ -132,21 +149,26 @@ impl Told {
         Ok(Journaling { repo_dir: repo_dir.to_owned(), patterns: patterns(&self.mirrored)? })
     }
 
+    fn node_url(&self) -> Result<Url> {
+        Url::parse(&self.node).map_err(|error| Failure::input(format!("{}: {error}", self.node)))
+    }
+
     /// The node that says who leads.
     pub(crate) fn node(&self) -> Result<AskNode> {
-        let url =
-            Url::parse(&self.node).map_err(|error| Failure::input(format!("{}: {error}", self.node)))?;
-        Ok(AskNode { node: Node::at_url(url)? })
+        Ok(AskNode { node: Node::at_url(self.node_url()?)? })
     }
 
     /// Where pushes to the repository in this directory are recorded.
-    pub(crate) fn sink(&self, repo_dir: &Path) -> StoreSink {
-        StoreSink {
+    pub(crate) fn sink(&self, repo_dir: &Path) -> Result<Sink> {
+        let key = self.key.as_deref().map(Secret::new);
+        let node = key.map(|key| Node::with_token(self.node_url()?, Some(&key))).transpose()?;
+        Ok(Sink {
+            node,
             store: self.store.clone(),
             stores: OnceCell::new(),
             repo_dir: repo_dir.to_owned(),
             name: self.name(repo_dir),
-        }
+        })
     }
 }
 
@@ -216,8 +238,11 @@ impl Leadership for AskNode {
     }
 }
 
-/// Records pushes in the store, which is opened while the journal is written.
-pub(crate) struct StoreSink {
+/// Has the node record pushes. Where there is none, or it does not, they are recorded in the store, which is opened for that:
+/// while the journal is written, if it is clear by then.
+pub(crate) struct Sink {
+    /// The node that takes over.
+    node: Option<Node>,
     store: String,
     stores: OnceCell<Stores>,
     repo_dir: PathBuf,
@@ -225,7 +250,7 @@ pub(crate) struct StoreSink {
     name: Option<String>,
 }
 
-impl StoreSink {
+impl Sink {
     async fn stores(&self) -> Result<&Stores, SinkError> {
         let open = || async {
             let url = store_url::parse(&self.store).map_err(|problem| format!("the store {problem}"))?;
@@ -233,23 +258,55 @@ impl StoreSink {
         };
         self.stores.get_or_try_init(open).await
     }
+
+    /// Whether the node has recorded it. If not, nobody knows whether it will.
+    async fn hand_over(&self, push: &NewPush) -> bool {
+        let Some(node) = &self.node else { return false };
+        let handed = tokio::time::timeout(HANDOVER_TIME_MAX, node.hand_over(handover::PATH, push)).await;
+        matches!(handed, Ok(Ok(())))
+    }
 }
 
 #[async_trait]
-impl PushSink for StoreSink {
+impl PushSink for Sink {
     async fn prepare(&self) {
-        drop(self.stores().await);
+        if self.node.is_none() {
+            drop(self.stores().await);
+        }
     }
 
     async fn record(&self, push: &PushRecord) -> Result<(), SinkError> {
-        let stores = self.stores().await?;
         // Asked last: it may have been taken out of service since git began, and a new one may have its name.
         let name = self.name.as_ref().filter(|_| self.repo_dir.join("HEAD").exists());
         let name = name.ok_or("this repository does not lie below git.root (any more)")?;
         if push.context.repo.as_ref().is_some_and(|asked| asked != name) {
             return Err(format!("this repository is {name} now").into());
         }
-        stores.pushes.record(new_push(push, name, default_branch(&self.repo_dir))).await?;
+        let push = new_push(push, name, default_branch(&self.repo_dir));
+        if self.hand_over(&push).await {
+            return Ok(());
+        }
+        // Under the same id of the receive: should the node do it all the same, it is recorded once.
+        self.stores().await?.pushes.record(push).await?;
+        Ok(())
+    }
+}
+
+/// Records in the store of this node what hooks hand over.
+pub(crate) struct StoreDesk {
+    pushes: SharedPushes,
+}
+
+impl StoreDesk {
+    pub(crate) fn new(pushes: &SharedPushes) -> Self {
+        Self { pushes: Arc::clone(pushes) }
+    }
+}
+
+#[async_trait]
+impl Desk for StoreDesk {
+    async fn record(&self, report: &[u8]) -> Result<(), SinkError> {
+        self.pushes.record(serde_json::from_slice(report)?).await?;
         Ok(())
     }
 }

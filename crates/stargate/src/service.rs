@@ -118,7 +118,10 @@ impl Service {
         };
         let authority = Arc::new(Authority::new(Arc::clone(&stores.tokens), policy, service.tasks.clone()));
         let shown = Shown::new(settings, &service.mirrors, &stores.pushes, repositories.clone());
-        let git = service.start_git(settings, repositories, &authority).await?.map(|git| git.router());
+        let git = service
+            .start_git(settings, repositories, &authority, &stores.pushes)
+            .await?
+            .map(|git| git.router());
         let recorder = Recorder::new(settings, Arc::clone(&stores.pushes))?;
         let pool = match role {
             Role::Api => None,
@@ -264,11 +267,13 @@ impl Service {
         settings: &Settings,
         repositories: Option<Repositories>,
         authority: &Arc<Authority>,
+        pushes: &SharedPushes,
     ) -> Result<Option<Gateway>> {
         let (Some(repositories), Some(candidate)) = (repositories, &self.candidate) else { return Ok(None) };
         let leadership = candidate.leadership().clone();
         let authority = Arc::clone(authority);
-        gateway::start(settings, repositories, authority, leadership, self.address, &self.tasks).await
+        let place = (self.address, pushes);
+        gateway::start(settings, repositories, authority, leadership, place, &self.tasks).await
     }
 
     /// Removes what publications that died have left behind, as often as scratch is looked through.

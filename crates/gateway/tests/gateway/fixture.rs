@@ -95,6 +95,7 @@ impl Fixture {
             Arc::clone(&gate) as Arc<dyn Gate>,
             settings,
             hook_environment(home.path()),
+            None,
             tasks.clone(),
         );
         let router = gateway.unwrap().router();

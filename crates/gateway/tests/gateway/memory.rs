@@ -72,7 +72,8 @@ fn a_gateway_is_a_program() {
         let address = listener.local_addr().unwrap().to_string();
         let gate: Arc<dyn Gate> = Arc::new(TestGate::default());
         let environment = hook_environment(home);
-        let gateway = Gateway::new(repositories(home), gate, Settings::default(), environment, Tasks::new());
+        let gateway =
+            Gateway::new(repositories(home), gate, Settings::default(), environment, None, Tasks::new());
         std::fs::write(home.join("address.new"), address).unwrap();
         stargate_base::durable::replace(&home.join("address.new"), &home.join("address")).unwrap();
         axum::serve(listener, gateway.unwrap().router()).await.unwrap();

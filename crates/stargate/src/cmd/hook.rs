@@ -86,7 +86,7 @@ impl Hook {
         let (told, repo) = self.situation(flags)?;
         let context = Context::read(|name| std::env::var_os(name));
         let journaling = told.journaling(repo.path())?;
-        let sink = told.sink(repo.path());
+        let sink = told.sink(repo.path())?;
         let input = BufReader::new(std::io::stdin());
         post_receive::run(input, std::io::stderr(), &context, &journaling, &sink).await;
         // To close a store is to wait for what it was asked for; the pusher was told by now that this was too late. What is written is
@@ -107,7 +107,7 @@ impl Hook {
             enter(directory)?;
         }
         let settings = config::load(flags, &Environment::of_process())?;
-        Ok((Told::of(&settings, None)?, repo))
+        Ok((Told::of(&settings)?, repo))
     }
 }
 

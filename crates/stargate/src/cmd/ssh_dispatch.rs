@@ -45,7 +45,7 @@ impl SshDispatch {
         let settings = config::load(flags, &Environment::of_process())?;
         let repositories = gateway::repositories(&settings)?;
         repositories.find(&command.repo).map_err(|error| unknown(&error))?;
-        let told = Told::of(&settings, None)?;
+        let told = Told::of(&settings)?;
         let epoch = match Access::from(command.service) {
             Access::Read => None,
             Access::Write => Some(epoch(&told).await?),

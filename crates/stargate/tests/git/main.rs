@@ -7,6 +7,7 @@ mod body;
 mod client;
 mod create;
 mod disk;
+mod handover;
 mod hooks;
 mod leader;
 mod postgres;
