@@ -1,5 +1,6 @@
 //! The command line: every command, option and example.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -21,6 +22,35 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// What the arguments say. git starts two hooks for every push, and to put the whole command line together takes a fifth
+    /// of their time: for them it is put together without the other commands.
+    pub(crate) fn of(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        let is_hook = arguments.last().is_some_and(|last| cmd::hook::BY_GIT.iter().any(|name| last == name));
+        if is_hook
+            && let Ok(HookCli { global, command: HookOnly::Hook(hook) }) = HookCli::try_parse_from(arguments)
+        {
+            return Ok(Self { global, command: Command::Hook(hook) });
+        }
+        // Whoever says something else is told by the whole of it.
+        Self::try_parse_from(arguments)
+    }
+}
+
+/// As much of the command line as a hook needs.
+#[derive(Debug, Parser)]
+struct HookCli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: HookOnly,
+}
+
+#[derive(Debug, Subcommand)]
+enum HookOnly {
+    Hook(cmd::hook::Hook),
 }
 
 const AFTER: &str = "\
@@ -234,4 +264,32 @@ pub(crate) enum Command {
     /// Generate reference pages
     #[command(subcommand, hide = true)]
     Docs(cmd::docs::DocsCommand),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a command line.
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_hook_is_understood_with_a_part_of_the_command_line_as_with_the_whole() {
+        for name in cmd::hook::BY_GIT {
+            let line = words(&format!("stargate --config /c.toml --home /h hook --in /h {name}"));
+            let (part, whole) = (Cli::of(&line).unwrap(), Cli::try_parse_from(&line).unwrap());
+            assert_eq!(format!("{part:?}"), format!("{whole:?}"));
+            assert!(HookCli::try_parse_from(&line).is_ok(), "the part is enough");
+        }
+    }
+
+    #[test]
+    fn other_commands_may_end_like_a_hook() {
+        let cli = Cli::of(&words("stargate repo create post-receive")).unwrap();
+        assert!(matches!(cli.command, Command::Repo(_)), "{cli:?}");
+        let error = Cli::of(&words("stargate hok post-receive")).unwrap_err();
+        assert!(error.to_string().contains("hook"), "the whole of it knows what is meant: {error}");
+    }
 }

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser as _;
 use stargate_queue::SharedStore;
 
 use crate::assemble::{self, Migrate, Stores};
@@ -51,7 +50,8 @@ impl App {
 
 /// Parses, runs, reports.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli = match Cli::of(&arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

@@ -15,6 +15,9 @@ use crate::gateway;
 use crate::hooks::{TOLD, Told};
 use crate::output::Output;
 
+/// The commands that git has called, not people.
+pub(crate) const BY_GIT: [&str; 2] = ["pre-receive", "post-receive"];
+
 /// `hook …`
 #[derive(Debug, Args)]
 pub(crate) struct Hook {

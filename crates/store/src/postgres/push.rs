@@ -259,7 +259,13 @@ async fn insert_events(
         new.clone(),
     ];
     let inserted = s.rows(RECORD, sql!("push_event_insert"), &params).await?;
-    let found = s.rows(RECORD, sql!("push_event_find"), &[repo, request, refs, old, new]).await?;
+    // Nearly always: all are new, and answered in the order in which they were entered.
+    let is_new = inserted.len() == updates.len();
+    let found = match is_new {
+        true => Vec::new(),
+        false => s.rows(RECORD, sql!("push_event_find"), &[repo, request, refs, old, new]).await?,
+    };
+    let found = if is_new { &inserted } else { &found };
     if found.len() != updates.len() {
         return Err(transient(RECORD, "an event was removed meanwhile"));
     }
