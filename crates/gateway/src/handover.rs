@@ -17,6 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use stargate_base::{Secret, chain};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::Semaphore;
 
 use crate::hook::SinkError;
 use crate::hook::post_receive::BUDGET;
@@ -25,6 +26,9 @@ use crate::hook::post_receive::BUDGET;
 pub const PATH: &str = "/git-hook/push";
 /// Bytes of a report at most: some 20,000 refs. A hook with more records them itself.
 pub const REPORT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Reports at once: the store has few connections for everything that is not a claim. Others are told at once, and their hooks
+/// open one of their own.
+const PLACES: usize = 2;
 /// The hook has no more time, and has turned to the store by then.
 const TIME_MAX: Duration = BUDGET;
 
@@ -42,6 +46,7 @@ pub struct Handover(Arc<Inner>);
 struct Inner {
     key: Secret,
     desk: Arc<dyn Desk>,
+    places: Semaphore,
 }
 
 impl std::fmt::Debug for Handover {
@@ -54,7 +59,7 @@ impl Handover {
     /// With a key that nobody has seen.
     pub fn new(desk: Arc<dyn Desk>) -> Self {
         let key = Secret::new(format!("{:032x}", rand::random::<u128>()));
-        Self(Arc::new(Inner { key, desk }))
+        Self(Arc::new(Inner { key, desk, places: Semaphore::new(PLACES) }))
     }
 
     /// What a hook has to know; sent as a bearer token.
@@ -80,12 +85,17 @@ async fn handle(State(handover): State<Handover>, request: Request) -> Response 
     let recorded = tokio::time::timeout(TIME_MAX, handover.0.record(body)).await;
     match recorded.unwrap_or_else(|_| Err("there was no time left".into())) {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, chain(error.as_ref())).into_response(),
+        Err(error) => {
+            let why = chain(error.as_ref());
+            tracing::warn!(why, "what a hook handed over was not recorded; it turns to the store");
+            (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+        }
     }
 }
 
 impl Inner {
     async fn record(&self, body: Body) -> Result<(), SinkError> {
+        let _place = self.places.try_acquire().map_err(|_| "others are being recorded")?;
         let report = to_bytes(body, REPORT_BYTES_MAX).await?;
         self.desk.record(&report).await
     }
@@ -101,6 +111,7 @@ mod tests {
     struct Book {
         taken: Mutex<Vec<Vec<u8>>>,
         is_away: bool,
+        is_slow: bool,
     }
 
     #[async_trait]
@@ -110,6 +121,9 @@ mod tests {
                 return Err("the store is away".into());
             }
             self.taken.lock().unwrap().push(report.to_vec());
+            if self.is_slow {
+                std::future::pending::<()>().await;
+            }
             Ok(())
         }
     }
@@ -151,5 +165,17 @@ mod tests {
         let away = Handover::new(Arc::new(Book { is_away: true, ..Book::default() }));
         let bearer = format!("Bearer {}", away.key().reveal());
         assert_eq!(tell(&away, Some(&bearer), b"{}".to_vec()).await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn who_would_have_to_wait_for_others_is_told_at_once() {
+        let book = Arc::new(Book { is_slow: true, ..Book::default() });
+        let handover = Handover::new(Arc::clone(&book) as Arc<dyn Desk>);
+        let bearer = format!("Bearer {}", handover.key().reveal());
+        let all = (0..=PLACES).map(|_| tell(&handover, Some(&bearer), b"{}".to_vec()));
+        let began = tokio::time::Instant::now();
+        let all = futures::future::join_all(all).await;
+        assert_eq!(all, [StatusCode::SERVICE_UNAVAILABLE; PLACES + 1]);
+        assert_eq!(began.elapsed(), TIME_MAX, "those with a place had their time");
+        assert_eq!(book.taken.lock().unwrap().len(), PLACES);
     }
 }

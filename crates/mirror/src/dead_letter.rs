@@ -114,7 +114,7 @@ impl DeadLetters {
         let mut letters = Vec::new();
         for id in open.take(limit) {
             // Purged between listing and reading, or damaged.
-            letters.extend(pass_over_damaged(self.read(id))?);
+            letters.extend(pass_over_quietly(self.read(id))?);
         }
         Ok(letters)
     }
@@ -131,7 +131,7 @@ impl DeadLetters {
         let is_requeued = |id: &str| names.binary_search(&requeue::done(id)).is_ok();
         for id in names.iter().filter_map(|name| id_of(name)).filter(|id| !is_requeued(id)) {
             // Purged between listing and reading, or damaged.
-            if let Some(letter) = pass_over_damaged(self.read(id))? {
+            if let Some(letter) = pass_over_quietly(self.read(id))? {
                 return Ok(Some(letter.dead_lettered_at));
             }
         }
@@ -231,10 +231,18 @@ impl DeadLetters {
 /// What was read, or nothing of a letter that cannot be: one must not hold up the others, nor the mirroring of its
 /// repository. Its file stays where it is, and is counted among the open ones.
 fn pass_over_damaged<T>(read: Result<Option<T>>) -> Result<Option<T>> {
+    pass_over(read, |code, why| tracing::error!(code, why, "a dead letter is passed over"))
+}
+
+/// The same for those who look all the time: it was told when the worker started.
+fn pass_over_quietly<T>(read: Result<Option<T>>) -> Result<Option<T>> {
+    pass_over(read, |code, why| tracing::debug!(code, why, "a dead letter is passed over"))
+}
+
+fn pass_over<T>(read: Result<Option<T>>, tell: impl FnOnce(&str, String)) -> Result<Option<T>> {
     match read {
-        Err(error @ (Error::Damaged { .. } | Error::Unsafe { .. })) => {
-            let code = error.code();
-            tracing::warn!(code, error = chain(&error), "a dead letter is passed over");
+        Err(error @ (Error::Damaged { .. } | Error::Unsafe { .. } | Error::Io { .. })) => {
+            tell(error.code(), chain(&error));
             Ok(None)
         }
         other => other,

@@ -37,8 +37,8 @@ use crate::node::Node;
 pub(crate) const TOLD: &str = "STARGATE_HOOK";
 /// How long the node may take to say whether it leads.
 const STANDING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the node may take to record a push: less than half of what the hook has, so that there is time for the store.
-const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long the node may take to record a push, which takes it milliseconds: so short that there is time for the store.
+const HANDOVER_TIME_MAX: Duration = Duration::from_millis(500);
 /// Bytes of a file that names a branch.
 const HEAD_BYTES_MAX: u64 = 4096;
 
@@ -259,6 +259,17 @@ impl Sink {
         self.stores.get_or_try_init(open).await
     }
 
+    /// What the repository is called. To be asked last: it may have been taken out of service since git began, and a new one may
+    /// have its name.
+    fn name(&self, push: &PushRecord) -> Result<&str, SinkError> {
+        let name = self.name.as_deref().filter(|_| self.repo_dir.join("HEAD").exists());
+        let name = name.ok_or("this repository does not lie below git.root (any more)")?;
+        match &push.context.repo {
+            Some(asked) if asked != name => Err(format!("this repository is {name} now").into()),
+            _ => Ok(name),
+        }
+    }
+
     /// Whether the node has recorded it. If not, nobody knows whether it will.
     async fn hand_over(&self, push: &NewPush) -> bool {
         let Some(node) = &self.node else { return false };
@@ -276,18 +287,14 @@ impl PushSink for Sink {
     }
 
     async fn record(&self, push: &PushRecord) -> Result<(), SinkError> {
-        // Asked last: it may have been taken out of service since git began, and a new one may have its name.
-        let name = self.name.as_ref().filter(|_| self.repo_dir.join("HEAD").exists());
-        let name = name.ok_or("this repository does not lie below git.root (any more)")?;
-        if push.context.repo.as_ref().is_some_and(|asked| asked != name) {
-            return Err(format!("this repository is {name} now").into());
-        }
-        let push = new_push(push, name, default_branch(&self.repo_dir));
-        if self.hand_over(&push).await {
+        let new = new_push(push, self.name(push)?, default_branch(&self.repo_dir));
+        if self.hand_over(&new).await {
             return Ok(());
         }
+        let stores = self.stores().await?;
+        self.name(push)?;
         // Under the same id of the receive: should the node do it all the same, it is recorded once.
-        self.stores().await?.pushes.record(push).await?;
+        stores.pushes.record(new).await?;
         Ok(())
     }
 }

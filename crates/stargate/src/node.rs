@@ -159,7 +159,8 @@ impl Node {
     /// Hands something over that whoever hands it over can do as well: why it was not done, or whether, is of no use to it.
     pub(crate) async fn hand_over(&self, path: &str, report: &impl Serialize) -> Result<()> {
         let answer = self.send(self.client.post(self.at(path)).json(report), true).await?;
-        if answer.is_success() { Ok(()) } else { Err(self.refused(&answer)) }
+        // Nothing else will do: by now another program may listen there.
+        if answer.status == 204 { Ok(()) } else { Err(self.refused(&answer)) }
     }
 
     /// The URL of something below the node's own.
