@@ -25,8 +25,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// What the arguments say. git starts two hooks for every push, and to put the whole command line together takes a fifth
-    /// of their time: for them it is put together without the other commands.
+    /// What the arguments say. git starts two hooks for every push, which do little else than start: for them the command line
+    /// is put together without the other commands.
     pub(crate) fn of(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let is_hook = arguments.last().is_some_and(|last| cmd::hook::BY_GIT.iter().any(|name| last == name));
         if is_hook
